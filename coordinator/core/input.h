@@ -1,0 +1,40 @@
+// What can happen to the coordinator.
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "protocol/messages.h"
+
+namespace muster::coordinator {
+
+// A message arrived on a session. The first one of a session is Hello or LauncherHello.
+struct Received {
+  SessionId session;
+  Message message;
+  std::string peer_address;  // of the connection, without port
+};
+
+// The connection of a session is gone, for whatever reason.
+struct Closed {
+  SessionId session;
+};
+
+// The time of NextDeadline() has come. Harmless at any other time. The driver first hands in
+// whatever readable sockets hold, so that a late heartbeat counts before anyone is expired.
+struct Tick {};
+
+// The driver itself was late by this much (a long push, a stopped process): every lease is
+// credited, because silence in that time says nothing about the workers.
+struct Lagged {
+  Duration by;
+};
+
+// An operator's command: adopt or abandon (after the store was lost) without waiting for `autonomy`.
+struct ForceAdopt {
+  JobName job;
+};
+
+using Input = std::variant<Received, Closed, Tick, Lagged, ForceAdopt>;
+
+}  // namespace muster::coordinator
