@@ -47,6 +47,9 @@ struct FileRecord {
   friend bool operator==(const FileRecord&, const FileRecord&) = default;
 };
 
+// The directory of a checkpoint below the job's root: "s<step, 12 digits>-g<generation, 8 digits>".
+[[nodiscard]] std::string CheckpointDirectory(const CheckpointKey& key);
+
 struct CheckpointRecord {
   std::string job;
   CheckpointKey key;
@@ -161,6 +164,7 @@ struct JobRecord {
   std::optional<GenerationRecord> started;  // the last one that started
   Step committed;                           // known at the time of the record
   std::vector<Rollback> rollbacks;          // only those that can still matter
+  std::vector<Member> gone;  // members of `started` that have left or are known to hold nothing
   std::optional<End> end;
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
