@@ -104,6 +104,9 @@ std::string WhyRefused(const Layer& layer, const std::string& path, const Includ
   if (!include.angled) {
     const std::string_view folder = FolderOf(target);
     const bool own = folder == FolderOf(path);
+    if (!LibraryOf(target).empty() && Contains(layer.libraries, LibraryOf(target))) {
+      return "is a library: include it with angle brackets";
+    }
     return own || Contains(layer.project, folder) ? "" : "lies outside of what its layer may use";
   }
   const std::string_view library = LibraryOf(target);
