@@ -16,14 +16,14 @@ namespace muster {
 // Why the coordinator interrupts or a round was begun. Also the `kind` of an incident.
 enum class Cause {
   kFirstFormation,
-  kGrowth,            // waiting workers are taken in at an agreed boundary
-  kLeave,             // a member leaves as planned
-  kProcessDied,       // a launcher saw the process end
-  kConnectionLost,    // its session closed and it did not come back within the grace
-  kLeaseExpired,      // silent for the failure timeout
-  kOperationFailed,   // a collective failed, with or without a death
-  kNoProgress,        // heartbeats arrive, but it does not enter the operation others wait in
-  kFormingFailed,     // the generation being formed lost a member or could not be built
+  kGrowth,           // waiting workers are taken in at an agreed boundary
+  kLeave,            // a member leaves as planned
+  kProcessDied,      // a launcher saw the process end
+  kConnectionLost,   // its session closed and it did not come back within the grace
+  kLeaseExpired,     // silent for the failure timeout
+  kOperationFailed,  // a collective failed, with or without a death
+  kNoProgress,       // heartbeats arrive, but it does not enter the operation others wait in
+  kFormingFailed,    // the generation being formed lost a member or could not be built
   kCoordinatorRestart,
 };
 
@@ -47,11 +47,11 @@ struct Hello {
   Member member;
   bool explicit_name = false;  // the user chose the worker's name: a live twin is an error
   NodeName node;
-  std::int64_t pid = 0;        // lets the launcher of the node attest this process
-  std::string address;         // where its data plane listens; host empty: as the coordinator sees it
-  bool able = false;           // its training thread waits for an assignment
+  std::int64_t pid = 0;  // lets the launcher of the node attest this process
+  std::string address;   // where its data plane listens; host empty: as the coordinator sees it
+  bool able = false;     // its training thread waits for an assignment
   JobSpec spec;
-  Generation highest;          // greatest generation number it has seen
+  Generation highest;  // greatest generation number it has seen
   std::optional<Attachment> attachment;
   friend bool operator==(const Hello&, const Hello&) = default;
 };
@@ -83,7 +83,7 @@ struct Heartbeat {
 // The step that was open when the communicators were aborted.
 struct OpenStep {
   Step step;
-  bool prepared = false;  // holds the fully reduced gradient and has voted or may have
+  bool prepared = false;          // holds the fully reduced gradient and has voted or may have
   Outcome vote = Outcome::kNone;  // kApply or kSkip when prepared
   Wishes wishes;                  // those it put in its own vote
   friend bool operator==(const OpenStep&, const OpenStep&) = default;
@@ -91,10 +91,10 @@ struct OpenStep {
 
 // Answer to Interrupt, sent by the control thread when the abort has taken effect.
 struct Ready {
-  Generation forming;        // the interrupt that it answers
-  Generation generation;     // last started generation that it was a member of; zero: none
-  Step committed;            // last step whose outcome it knows (apply or skip)
-  Wishes wishes;             // agreed in the vote of `committed`
+  Generation forming;            // the interrupt that it answers
+  Generation generation;         // last started generation that it was a member of; zero: none
+  Step committed;                // last step whose outcome it knows (apply or skip)
+  Wishes wishes;                 // agreed in the vote of `committed`
   std::optional<OpenStep> open;  // above `committed`
   bool holds_state = false;  // its memory is, or will be once it finishes applying, the state at
                              // `committed`, in the cut of `generation`
@@ -212,7 +212,7 @@ struct Welcome {
   Duration heartbeat_interval;
   Duration autonomy;
   Duration forming_timeout;
-  Duration progress_timeout;  // for operations of the data plane
+  Duration progress_timeout;     // for operations of the data plane
   std::string observed_address;  // the peer's address as the coordinator sees it, without port
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };

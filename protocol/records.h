@@ -17,11 +17,11 @@ namespace muster {
 // What a job is. All workers of a job bring the same one; a contradicting one is refused with the
 // difference. See DifferenceOf in coordinator/core/config.h.
 struct JobSpec {
-  std::int32_t min_workers = 1;  // training waits below this
-  std::int32_t max_workers = 1;  // workers beyond this are spares
-  std::int64_t steps = 0;        // the job ends when this many are committed; 0: by Finish alone
-  std::uint64_t seed = 0;        // of the sample order and of whatever the loop draws from it
-  std::int64_t samples = 0;      // in one epoch
+  std::int32_t min_workers = 1;    // training waits below this
+  std::int32_t max_workers = 1;    // workers beyond this are spares
+  std::int64_t steps = 0;          // the job ends when this many are committed; 0: by Finish alone
+  std::uint64_t seed = 0;          // of the sample order and of whatever the loop draws from it
+  std::int64_t samples = 0;        // in one epoch
   std::int64_t global_batch = 0;   // samples of one step, whatever the world size
   std::int32_t micro_batches = 0;  // V: units into which the global batch is cut; >= max_workers
   Duration failure_timeout = kDefaultFailureTimeout;  // the lease
@@ -63,10 +63,10 @@ struct CheckpointRecord {
 };
 
 enum class CheckpointState {
-  kComplete,     // all files recorded and durable; the manifest is not yet
-  kAnnounced,    // counts: it may be restored from, and lets retention delete older ones
-  kVoid,         // a rollback went below it, or it was struck out; never restored from again
-  kDeleting,     // retention chose it; its files may be partly gone
+  kComplete,   // all files recorded and durable; the manifest is not yet
+  kAnnounced,  // counts: it may be restored from, and lets retention delete older ones
+  kVoid,       // a rollback went below it, or it was struck out; never restored from again
+  kDeleting,   // retention chose it; its files may be partly gone
 };
 
 struct CheckpointEntry {
@@ -90,7 +90,7 @@ struct Wishes {
 // How the step that was open when a generation broke is resolved. Final once durable, and copied
 // into later records until one of them starts.
 struct StepDecision {
-  Generation generation;             // the one that opened the step; zero: nothing was open
+  Generation generation;  // the one that opened the step; zero: nothing was open
   Step step;
   Outcome outcome = Outcome::kNone;  // kApply or kSkip: committed; kVoid: abandoned
   Wishes wishes;
@@ -105,11 +105,11 @@ enum class RestoreSource {
 
 struct Restore {
   RestoreSource source = RestoreSource::kInitial;
-  Step step;                // the state after restoring
-  Generation base;          // kLive: generation whose cut the holders hold
-  std::int32_t base_world_size = 0;  // kLive: its world size
-  CheckpointKey checkpoint;      // kCheckpoint
-  std::string directory;         // kCheckpoint: below the job's checkpoint root
+  Step step;                          // the state after restoring
+  Generation base;                    // kLive: generation whose cut the holders hold
+  std::int32_t base_world_size = 0;   // kLive: its world size
+  CheckpointKey checkpoint;           // kCheckpoint
+  std::string directory;              // kCheckpoint: below the job's checkpoint root
   std::uint64_t manifest_digest = 0;  // kCheckpoint: what manifest.json must have
   friend bool operator==(const Restore&, const Restore&) = default;
 };
@@ -118,8 +118,8 @@ struct MemberEntry {
   Member member;
   Rank rank;
   NodeName node;
-  std::string address;            // of its data plane: "host:port", "[v6]:port"
-  Rank previous_rank{-1};         // its rank in restore.base when it holds that state; else -1
+  std::string address;     // of its data plane: "host:port", "[v6]:port"
+  Rank previous_rank{-1};  // its rank in restore.base when it holds that state; else -1
   friend bool operator==(const MemberEntry&, const MemberEntry&) = default;
 };
 
@@ -127,7 +127,7 @@ struct MemberEntry {
 struct GenerationRecord {
   Generation generation;
   Lineage lineage;
-  Generation previous;  // the last started one before it; zero for the first
+  Generation previous;               // the last started one before it; zero for the first
   std::vector<MemberEntry> members;  // by rank; its size is the world size
   StepDecision decision;
   Restore restore;
@@ -158,8 +158,8 @@ struct JobRecord {
   JobName job;
   JobSpec spec;
   Lineage lineage;
-  Generation highest;  // greatest number ever used; the next one is above it
-  std::optional<GenerationRecord> latest;   // the newest record, started or not
+  Generation highest;                      // greatest number ever used; the next one is above it
+  std::optional<GenerationRecord> latest;  // the newest record, started or not
   bool latest_started = false;
   std::optional<GenerationRecord> started;  // the last one that started
   Step committed;                           // known at the time of the record

@@ -17,15 +17,15 @@ enum class Code {
   kFailedPrecondition,  // right input at the wrong moment: the message says what has to come first
   kNotFound,
   kAlreadyExists,
-  kUnavailable,         // cannot be reached now; trying again may help
+  kUnavailable,  // cannot be reached now; trying again may help
   kDeadlineExceeded,
-  kInterrupted,         // the generation ended under this call; the step comes again
-  kFenced,              // this incarnation was declared dead and may change nothing any more
-  kDataLoss,            // stored or received bytes are not the ones that were written
-  kResourceExhausted,   // disk full, bound reached
+  kInterrupted,        // the generation ended under this call; the step comes again
+  kFenced,             // this incarnation was declared dead and may change nothing any more
+  kDataLoss,           // stored or received bytes are not the ones that were written
+  kResourceExhausted,  // disk full, bound reached
   kPermissionDenied,
   kUnimplemented,
-  kInternal,            // the operating system or a library failed in a way not foreseen
+  kInternal,  // the operating system or a library failed in a way not foreseen
 };
 
 // "kDataLoss" -> "data_loss": for logs, JSON and tests.
@@ -100,10 +100,10 @@ class [[nodiscard]] Result {
 };
 
 // Leaves the calling function with the error, if it is one.
-#define MUSTER_RETURN_IF_ERROR(expression)                          \
-  do {                                                              \
+#define MUSTER_RETURN_IF_ERROR(expression)                                    \
+  do {                                                                        \
     if (::muster::Status muster_status_ = (expression); !muster_status_.ok()) \
-      return muster_status_;                                        \
+      return muster_status_;                                                  \
   } while (false)
 
 }  // namespace muster

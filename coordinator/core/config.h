@@ -35,7 +35,6 @@ struct Config {
 
   // The inequality that fails, or ok.
   [[nodiscard]] Status Validate() const;
-
 };
 
 // What one job's lease implies.
@@ -48,7 +47,8 @@ struct Timing {
 
 // Ok, or the first thing wrong with a spec and what to do about it.
 [[nodiscard]] Status ValidateSpec(const JobSpec& spec);
-// "" when they agree; otherwise each differing field with both values: "steps: 100 here, 200 there".
+// "" when they agree; otherwise each differing field with both values: "steps: 100 here, 200
+// there".
 [[nodiscard]] std::string DifferenceOf(const JobSpec& running, const JobSpec& offered);
 
 }  // namespace muster::coordinator

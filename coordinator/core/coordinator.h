@@ -49,6 +49,7 @@ class Coordinator {
   void OnReceived(const Received& received, Instant now);
   void OnHello(const Received& received, const Hello& hello, Instant now);
   void OnLauncherHello(const Received& received, const LauncherHello& hello, Instant now);
+  void CreateJob(const Hello& hello, Instant now);
   void Refuse(SessionId session, Code code, std::string reason);
   [[nodiscard]] Job* JobOfSession(SessionId session);
 
@@ -56,6 +57,13 @@ class Coordinator {
   Prng prng_;
   std::map<JobName, std::unique_ptr<Job>> jobs_;
   std::map<SessionId, JobName> sessions_;
+  // Launchers come before their workers, and only workers bring the spec: what they said is kept
+  // until the job is there.
+  struct EarlyLauncher {
+    LauncherHello hello;
+    std::map<WorkerId, Attest> attests;
+  };
+  std::map<SessionId, EarlyLauncher> early_launchers_;
   Effects effects_;
 };
 

@@ -4,6 +4,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "coordinator/core/effects.h"
@@ -13,6 +14,8 @@ namespace muster::coordinator {
 enum class JobPhase { kWaiting, kForming, kRunning, kEnded };
 [[nodiscard]] std::string_view NameOf(JobPhase phase);
 [[nodiscard]] std::string_view NameOf(EventKind kind);
+// For a person: "a process died".
+[[nodiscard]] std::string_view CauseText(Cause cause);
 
 struct WorkerView {
   Member member;

@@ -63,10 +63,27 @@ struct Incident {
 };
 
 enum class EventKind {
-  kJobCreated, kWorkerJoined, kWorkerSuspected, kSuspicionWithdrawn, kWorkerDead, kWorkerLeft,
-  kForming, kAssigned, kStarted, kFirstStep, kRolledBack, kCheckpointComplete,
-  kCheckpointAnnounced, kCheckpointAborted, kCheckpointVoid, kCheckpointRemoved, kWaiting, kRefused,
-  kRestored, kAdopted, kEnded,
+  kJobCreated,
+  kWorkerJoined,
+  kWorkerSuspected,
+  kSuspicionWithdrawn,
+  kWorkerDead,
+  kWorkerLeft,
+  kForming,
+  kAssigned,
+  kStarted,
+  kFirstStep,
+  kRolledBack,
+  kCheckpointComplete,
+  kCheckpointAnnounced,
+  kCheckpointAborted,
+  kCheckpointVoid,
+  kCheckpointRemoved,
+  kWaiting,
+  kRefused,
+  kRestored,
+  kAdopted,
+  kEnded,
 };
 
 struct Event {

@@ -30,7 +30,8 @@ struct Lagged {
   Duration by;
 };
 
-// An operator's command: adopt or abandon (after the store was lost) without waiting for `autonomy`.
+// An operator's command: adopt or abandon (after the store was lost) without waiting for
+// `autonomy`.
 struct ForceAdopt {
   JobName job;
 };

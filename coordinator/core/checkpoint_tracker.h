@@ -1,0 +1,75 @@
+// The checkpoints of one job: saves in progress, committed ones, retention. No file is touched
+// here; workers write and delete, this decides what counts.
+//
+// A save goes: shards recorded -> complete (durable) -> manifest written -> announced (durable).
+// Whether a rollback made it void is asked at each of these places.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coordinator/core/effects.h"
+#include "protocol/records.h"
+
+namespace muster::coordinator {
+
+class CheckpointTracker {
+ public:
+  explicit CheckpointTracker(std::vector<CheckpointEntry> stored) : entries_(std::move(stored)) {}
+
+  // What the caller has to tell to whom, besides the durable effects that are appended for it.
+  struct Progress {
+    std::optional<CheckpointRecord> write_manifest;  // to one worker
+    std::optional<CheckpointKey> announced;          // to all
+    std::optional<CheckpointAborted> aborted;        // to all
+    std::vector<RemoveCheckpoint> remove;            // to one worker
+    std::string problem;  // a message that was refused, for the event log
+  };
+
+  // `record` is the job's, `writing` the generation record whose ranks write this save.
+  Progress OnShardWritten(const JobRecord& record, const GenerationRecord& writing,
+                          const ShardWritten& shard, Instant deadline, Effects* effects);
+  Progress OnShardFailed(const ShardFailed& failure);
+  Progress OnManifestWritten(const JobRecord& record, const ManifestWritten& message,
+                             std::optional<CheckpointKey> in_use, Effects* effects);
+  Progress OnRemoved(const JobRecord& record, const CheckpointRemoved& message, Effects* effects);
+  // Gives up the saves whose deadline has passed, the silent ranks named.
+  std::vector<Progress> OnTime(Instant now);
+  [[nodiscard]] Instant NextDeadline() const;
+
+  // After a rollback: what became void is marked durably; pending saves of it are given up.
+  std::vector<Progress> MarkVoid(const JobRecord& record, Effects* effects);
+  // A start from this checkpoint failed; `bad` bytes strike it out at once. True if it is out.
+  bool Strike(const JobRecord& record, const CheckpointKey& key, bool bad, Effects* effects);
+  // After a restart or a lost worker: manifests still to be written and directories to be removed.
+  [[nodiscard]] Progress Unfinished() const;
+
+  // Is a save of exactly this step and generation under way whose missing ranks are all in `alive`?
+  [[nodiscard]] bool Pending(const CheckpointKey& key, const std::vector<Rank>& alive) const;
+  [[nodiscard]] bool AnyPending() const { return !saves_.empty() || manifest_pending(); }
+  [[nodiscard]] std::int64_t aborted() const { return aborted_; }
+  [[nodiscard]] const std::vector<CheckpointEntry>& entries() const { return entries_; }
+
+ private:
+  struct Save {
+    GenerationRecord writing;
+    std::map<Rank, FileRecord> files;
+    Instant deadline;
+  };
+  [[nodiscard]] bool manifest_pending() const;
+  [[nodiscard]] CheckpointEntry* FindEntry(const CheckpointKey& key);
+  Progress GiveUp(const CheckpointKey& key, std::string reason);
+  Progress Complete(const JobRecord& record, const CheckpointKey& key, Effects* effects);
+  std::vector<RemoveCheckpoint> Retain(const JobRecord& record, std::optional<CheckpointKey> in_use,
+                                       Effects* effects);
+  static void Put(const JobRecord& record, const CheckpointEntry& entry, Effects* effects);
+
+  std::map<CheckpointKey, Save> saves_;
+  std::vector<CheckpointKey> given_up_;   // the last few: their late shards count for nothing
+  std::vector<CheckpointEntry> entries_;  // in the order of commit
+  std::int64_t aborted_ = 0;
+};
+
+}  // namespace muster::coordinator

@@ -1,0 +1,205 @@
+#include "coordinator/core/coordinator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "coordinator/core/job.h"
+#include "protocol/check.h"
+
+namespace muster::coordinator {
+
+namespace {
+
+// "" or what is wrong with a name from outside.
+std::string BadName(const char* what, const std::string& name) {
+  if (name.empty()) return fmt::format("the {} is empty", what);
+  if (name.size() > kMaxNameBytes) {
+    return fmt::format("the {} has {} bytes, more than {}", what, name.size(), kMaxNameBytes);
+  }
+  const bool plain = std::ranges::all_of(name, [](unsigned char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.' || c == ':';
+  });
+  if (plain) return "";
+  return fmt::format("the {} '{}' may hold letters, digits and -_.: alone", what, name);
+}
+
+}  // namespace
+
+Coordinator::Coordinator(const Config& config, std::uint64_t seed, std::vector<StoredJob> stored,
+                         Instant now)
+    : config_(config), prng_(seed) {
+  const Status valid = config_.Validate();
+  MUSTER_CHECK(valid.ok(), valid.message());
+  for (StoredJob& job : stored) {
+    const JobName name = job.record.job;
+    jobs_.emplace(name, std::make_unique<Job>(config_, std::move(job), false, &effects_, now));
+  }
+}
+
+Coordinator::~Coordinator() = default;
+
+Effects Coordinator::TakeEffects() { return std::exchange(effects_, Effects{}); }
+
+Instant Coordinator::NextDeadline() const {
+  Instant next = Instant::Never();
+  for (const auto& [name, job] : jobs_) next = std::min(next, job->NextDeadline());
+  return next;
+}
+
+std::vector<JobName> Coordinator::Jobs() const {
+  std::vector<JobName> names;
+  for (const auto& [name, job] : jobs_) names.push_back(name);
+  return names;
+}
+
+std::optional<JobView> Coordinator::Describe(const JobName& job, Instant now) const {
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end()) return std::nullopt;
+  return it->second->Describe(now);
+}
+
+void Coordinator::Refuse(SessionId session, Code code, std::string reason) {
+  effects_.sends.push_back({session, Refused{code, std::move(reason)}});
+  effects_.closes.push_back(session);
+}
+
+Job* Coordinator::JobOfSession(SessionId session) {
+  const auto it = sessions_.find(session);
+  if (it == sessions_.end()) return nullptr;
+  const auto job = jobs_.find(it->second);
+  return job == jobs_.end() ? nullptr : job->second.get();
+}
+
+void Coordinator::Handle(const Input& input, Instant now) {
+  if (const auto* received = std::get_if<Received>(&input)) OnReceived(*received, now);
+  if (const auto* closed = std::get_if<Closed>(&input)) {
+    if (Job* job = JobOfSession(closed->session)) job->OnClosed(closed->session, now);
+    sessions_.erase(closed->session);
+    early_launchers_.erase(closed->session);
+  }
+  if (std::holds_alternative<Tick>(input)) {
+    for (auto& [name, job] : jobs_) {
+      if (job->NextDeadline() <= now) job->OnTick(now);
+    }
+  }
+  if (const auto* lagged = std::get_if<Lagged>(&input)) {
+    for (auto& [name, job] : jobs_) job->OnLagged(lagged->by, now);
+  }
+  if (const auto* force = std::get_if<coordinator::ForceAdopt>(&input)) {
+    if (const auto it = jobs_.find(force->job); it != jobs_.end()) it->second->ForceAdopt(now);
+  }
+}
+
+void Coordinator::OnReceived(const Received& received, Instant now) {
+  if (const auto* hello = std::get_if<Hello>(&received.message)) {
+    OnHello(received, *hello, now);
+  } else if (const auto* launcher = std::get_if<LauncherHello>(&received.message)) {
+    OnLauncherHello(received, *launcher, now);
+  } else if (const auto early = early_launchers_.find(received.session);
+             early != early_launchers_.end()) {
+    const auto* attest = std::get_if<Attest>(&received.message);
+    if (attest != nullptr && early->second.attests.size() < kMaxJobs) {
+      early->second.attests[attest->worker] = *attest;
+    }
+  } else if (Job* job = JobOfSession(received.session)) {
+    job->OnMessage(received.session, received.message, now);
+  } else {
+    Refuse(received.session, Code::kFailedPrecondition, "the first message must be a hello");
+  }
+}
+
+void Coordinator::OnHello(const Received& received, const Hello& hello, Instant now) {
+  const SessionId session = received.session;
+  if (hello.major != kProtocolMajor) {
+    Refuse(session, Code::kUnimplemented,
+           fmt::format("this coordinator speaks protocol {}.{}, the worker {}.{}: use the same "
+                       "major version on both sides",
+                       kProtocolMajor, kProtocolMinor, hello.major, hello.minor));
+    return;
+  }
+  for (const auto& [what, name] : {std::pair("job name", hello.job.value()),
+                                   std::pair("worker name", hello.member.worker.value())}) {
+    if (std::string bad = BadName(what, name); !bad.empty()) {
+      Refuse(session, Code::kInvalidArgument, std::move(bad));
+      return;
+    }
+  }
+  auto it = jobs_.find(hello.job);
+  if (it == jobs_.end()) {
+    Status valid = ValidateSpec(hello.spec);
+    if (valid.ok() && jobs_.size() >= kMaxJobs) {
+      valid = ResourceExhausted(fmt::format("this coordinator has {} jobs already", jobs_.size()));
+    }
+    if (!valid.ok()) {
+      Refuse(session, valid.code(), valid.message());
+      return;
+    }
+    CreateJob(hello, now);
+    it = jobs_.find(hello.job);
+  }
+  sessions_[session] = hello.job;
+  if (!it->second->OnHello(session, hello, received.peer_address, now)) {
+    sessions_.erase(session);
+    effects_.closes.push_back(session);
+  }
+}
+
+void Coordinator::CreateJob(const Hello& hello, Instant now) {
+  StoredJob stored;
+  stored.record.job = hello.job;
+  stored.record.spec = hello.spec;
+  stored.record.lineage = Lineage(prng_.Next() | 1U);  // zero means none
+  effects_.persist.emplace_back(PutJob{stored.record});
+  Event created;
+  created.job = hello.job;
+  created.kind = EventKind::kJobCreated;
+  created.at = now;
+  created.detail =
+      fmt::format("job {} created by worker {}", hello.job.value(), hello.member.worker.value());
+  effects_.events.push_back(created);
+  const bool adopting = hello.attachment.has_value();
+  Job& job = *jobs_
+                  .emplace(hello.job, std::make_unique<Job>(config_, std::move(stored), adopting,
+                                                            &effects_, now))
+                  .first->second;
+  for (auto early = early_launchers_.begin(); early != early_launchers_.end();) {
+    if (early->second.hello.job != hello.job) {
+      ++early;
+      continue;
+    }
+    const SessionId session = early->first;
+    sessions_[session] = hello.job;
+    job.OnLauncherHello(session, early->second.hello, now);
+    for (const auto& [worker, attest] : early->second.attests) job.OnMessage(session, attest, now);
+    early = early_launchers_.erase(early);
+  }
+}
+
+void Coordinator::OnLauncherHello(const Received& received, const LauncherHello& hello,
+                                  Instant now) {
+  if (hello.major != kProtocolMajor) {
+    Refuse(received.session, Code::kUnimplemented,
+           fmt::format("this coordinator speaks protocol {}, the launcher {}", kProtocolMajor,
+                       hello.major));
+    return;
+  }
+  const auto it = jobs_.find(hello.job);
+  if (it == jobs_.end()) {
+    early_launchers_[received.session] = {hello, {}};
+    Welcome welcome;
+    welcome.lease = kDefaultFailureTimeout;
+    welcome.heartbeat_interval = kDefaultFailureTimeout / kHeartbeatsPerLease;
+    welcome.autonomy = config_.autonomy;
+    effects_.sends.push_back({received.session, welcome});
+    return;
+  }
+  sessions_[received.session] = hello.job;
+  if (!it->second->OnLauncherHello(received.session, hello, now)) {
+    sessions_.erase(received.session);
+    effects_.closes.push_back(received.session);
+  }
+}
+
+}  // namespace muster::coordinator

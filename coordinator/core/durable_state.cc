@@ -1,0 +1,42 @@
+#include "coordinator/core/durable_state.h"
+
+#include <algorithm>
+
+namespace muster::coordinator {
+
+namespace {
+// Old rollbacks matter only to saves of older generations, and those are forgotten much sooner.
+constexpr std::size_t kMaxRollbacks = 64;
+}  // namespace
+
+Generation NextGeneration(JobRecord& record) {
+  record.highest = record.highest.Next();
+  return record.highest;
+}
+
+void RaiseHighest(JobRecord& record, Generation seen) {
+  record.highest = std::max(record.highest, seen);
+}
+
+void AddRollback(JobRecord& record, Generation generation, Step step) {
+  std::erase_if(record.rollbacks, [&](const Rollback& old) { return old.step >= step; });
+  record.rollbacks.push_back({generation, step});
+  if (record.rollbacks.size() > kMaxRollbacks) record.rollbacks.erase(record.rollbacks.begin());
+}
+
+bool IsVoid(const JobRecord& record, const CheckpointKey& key) {
+  return std::ranges::any_of(record.rollbacks, [&](const Rollback& rollback) {
+    return rollback.generation > key.generation && key.step > rollback.step;
+  });
+}
+
+const MemberEntry* Find(const GenerationRecord& record, const Member& member) {
+  const auto it = std::ranges::find(record.members, member, &MemberEntry::member);
+  return it == record.members.end() ? nullptr : &*it;
+}
+
+bool IsGone(const JobRecord& record, const Member& member) {
+  return std::ranges::find(record.gone, member) != record.gone.end();
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,268 @@
+// Evidence about workers, growth, and what follows from the passing of time.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "coordinator/core/durable_state.h"
+#include "coordinator/core/job.h"
+
+namespace muster::coordinator {
+
+namespace {
+constexpr std::size_t kStepTimesKept = 32;
+constexpr std::int64_t kStepsBeforeJudging = 20;
+// A pair that failed is forgiven after this many committed steps.
+constexpr std::int64_t kStepsToForgivePair = 10;
+constexpr int kFailuresOfBadPair = 2;
+constexpr std::size_t kFewCloses = 2;
+}  // namespace
+
+Timing Job::timing() const {
+  return TimingOf(record_.spec,
+                  record_.started ? record_.started->world_size() : record_.spec.max_workers);
+}
+
+bool Job::IsMember(const Member& member) const {
+  return record_.started && Find(*record_.started, member) != nullptr;
+}
+
+bool Job::LauncherSaysAlive(const Worker& worker) const {
+  const auto it = attested_.find({worker.member.worker, worker.pid});
+  return it != attested_.end() && it->second.second && it->second.first == worker.node;
+}
+
+void Job::OnTick(Instant now) { Evaluate(now); }
+
+// Everything that may follow from the last input or from the time. Each part is a cheap no-op when
+// it has nothing to do.
+void Job::Evaluate(Instant now) {
+  if (record_.end) return;
+  if (adopting_) TryAdopt(now);
+  CheckSilence(now);
+  CheckProgress(now);
+  CheckMembers(now);
+  CheckFirstFormation(now);
+  CheckGrowth(now);
+  for (const auto& progress : checkpoints_.OnTime(now)) Apply(progress, now);
+  AdvanceRound(now);
+  FinishIfDone(now);
+}
+
+void Job::Heard(Worker& worker, Instant now) {
+  worker.last_heard = std::max(worker.last_heard, now);
+  if (!worker.suspicion || worker.suspicion->sticky) return;
+  worker.suspicion.reset();
+  leases_.Watch(now + timing().lease, worker.member);
+  if (round_) {
+    std::erase_if(round_->incident.blamed,
+                  [&](const Blame& blame) { return blame.member == worker.member; });
+    if (!round_->assigned && !round_->ready.contains(worker.member)) {
+      Send(worker, Interrupt{round_->number, round_->cause, "a new generation is being formed"});
+    }
+  }
+  Publish(EventKind::kSuspicionWithdrawn, now,
+          fmt::format("worker {} is heard again", worker.member.worker.value()), worker.member);
+}
+
+void Job::Suspect(Worker& worker, Cause cause, std::string evidence, bool sticky, bool dead,
+                  Instant now) {
+  if (worker.suspicion && (worker.suspicion->dead || !dead)) return;  // nothing stronger
+  const Instant since = worker.suspicion ? worker.suspicion->since : now;
+  worker.suspicion = Suspicion{cause, evidence, since, sticky, dead};
+  Publish(dead ? EventKind::kWorkerDead : EventKind::kWorkerSuspected, now,
+          fmt::format("worker {}: {}", worker.member.worker.value(), evidence), worker.member);
+  if (!round_) return;
+  auto& blamed = round_->incident.blamed;
+  std::erase_if(blamed, [&](const Blame& blame) { return blame.member == worker.member; });
+  if (IsMember(worker.member) || (round_->assigned && Find(round_->record, worker.member))) {
+    blamed.push_back({worker.member, cause, std::move(evidence)});
+    if (round_->incident.cause == Cause::kOperationFailed) round_->incident.cause = cause;
+  }
+  // Proof needs no time to settle.
+  if (dead && !round_->assigned) round_->settle_until = std::min(round_->settle_until, now);
+}
+
+SilenceView Job::SilenceOf(const Worker& worker, Instant now) const {
+  SilenceView view;
+  view.now = now;
+  view.connected = worker.connected;
+  view.closed_at = worker.closed_at;
+  view.last_heard = worker.last_heard;
+  view.launcher_says_alive = LauncherSaysAlive(worker);
+  view.timing = timing();
+  const auto window_start = now + Duration::Nanos(-view.timing.lease.nanos());
+  const auto closes =
+      std::ranges::count_if(recent_closes_, [&](Instant at) { return at >= window_start; });
+  view.mass_close = static_cast<std::size_t>(closes) > std::max(kFewCloses, workers_.size() / 10);
+  return view;
+}
+
+void Job::CheckSilence(Instant now) {
+  while (!recent_closes_.empty() && recent_closes_.front() + timing().lease < now) {
+    recent_closes_.pop_front();
+  }
+  for (const Member& member : leases_.Due(now)) {
+    Worker* worker = FindWorker(member);
+    if (worker == nullptr || worker->suspicion) continue;
+    const SilenceVerdict verdict = JudgeSilence(SilenceOf(*worker, now));
+    if (!verdict.suspect) {
+      leases_.Watch(verdict.look_again, member);
+      continue;
+    }
+    const double silent = (now - worker->last_heard).ToSeconds();
+    const std::string evidence =
+        verdict.cause == Cause::kConnectionLost
+            ? fmt::format("its session closed and it did not come back within {} ms",
+                          timing().grace.millis())
+            : fmt::format("silent for {:.2f} s, longer than the failure timeout of {} ms", silent,
+                          timing().lease.millis());
+    const bool counts =
+        IsMember(member) || (round_ && round_->assigned && Find(round_->record, member) != nullptr);
+    if (counts) {
+      Suspect(*worker, verdict.cause, evidence, false, false, now);
+      continue;
+    }
+    Publish(EventKind::kWorkerDead, now,
+            fmt::format("worker {} (waiting): {}", member.worker.value(), evidence), member);
+    if (worker->connected) effects_->closes.push_back(worker->session);
+    by_session_.erase(worker->session);
+    workers_.erase(member);
+  }
+}
+
+Duration Job::ProgressTimeout() const {
+  if (steps_in_generation_ < kStepsBeforeJudging) return config_.first_step_timeout;
+  Duration longest;
+  for (const Duration step : step_times_) longest = std::max(longest, step);
+  return std::max(config_.progress_timeout, longest * 5);
+}
+
+void Job::CheckProgress(Instant now) {
+  if (round_ || !record_.started || !record_.latest_started || now < next_progress_check_) return;
+  const Duration timeout = ProgressTimeout();
+  next_progress_check_ = now + std::min(Duration::Seconds(1), config_.progress_timeout / 4);
+  std::vector<ProgressView> views;
+  for (const MemberEntry& entry : record_.started->members) {
+    const Worker* worker = FindWorker(entry.member);
+    if (worker == nullptr || worker->beat.generation != record_.started->generation) continue;
+    views.push_back({entry.member, worker->beat.operations, worker->beat.waiting,
+                     worker->beat.stage, now - worker->beat_changed, worker->phase_until > now});
+  }
+  for (const Straggler& straggler : FindStragglers(views, timeout)) {
+    Worker& worker = *FindWorker(straggler.member);
+    Suspect(worker, Cause::kNoProgress,
+            fmt::format("has not entered operation {} in which others have waited for {:.1f} s{}",
+                        straggler.missing_operation, straggler.behind.ToSeconds(),
+                        worker.beat.phase.empty() ? "" : "; last phase: " + worker.beat.phase),
+            true, false, now);
+  }
+}
+
+// A member that is lost breaks the generation, running or forming.
+void Job::CheckMembers(Instant now) {
+  const GenerationRecord* broken = nullptr;
+  if (round_ && round_->assigned) broken = &round_->record;
+  if (!round_ && record_.started && record_.latest_started) broken = &*record_.started;
+  if (broken == nullptr) return;
+  bool lost = false;
+  bool proven = true;
+  Cause cause = Cause::kFormingFailed;
+  for (const MemberEntry& entry : broken->members) {
+    const Worker* worker = FindWorker(entry.member);
+    if (worker != nullptr && !worker->suspicion) continue;
+    lost = true;
+    proven = proven && (worker == nullptr || worker->suspicion->dead);
+    if (worker != nullptr) cause = worker->suspicion->cause;
+  }
+  if (!lost) return;
+  BeginRound(round_ ? Cause::kFormingFailed : cause, proven, now);
+}
+
+void Job::CheckFirstFormation(Instant now) {
+  if (round_ || record_.started || adopting_) return;
+  const auto able = std::ranges::count_if(
+      workers_, [](const auto& entry) { return entry.second.connected && entry.second.able; });
+  if (able < record_.spec.min_workers) {
+    quorum_since_.reset();
+    return;
+  }
+  if (!quorum_since_) quorum_since_ = now;  // and never moved by later joins
+  if (able < record_.spec.max_workers && now < *quorum_since_ + config_.join_window) return;
+  BeginRound(Cause::kFirstFormation, true, now);
+}
+
+bool Job::Wanted() const {
+  const auto leaving = std::ranges::any_of(
+      workers_, [&](const auto& entry) { return entry.second.leaving && IsMember(entry.first); });
+  if (leaving) return true;
+  if (record_.started->world_size() >= record_.spec.max_workers) return false;
+  return std::ranges::any_of(workers_, [&](const auto& entry) {
+    const Worker& worker = entry.second;
+    return worker.connected && worker.able && !worker.leaving && !worker.suspicion &&
+           !IsMember(entry.first);
+  });
+}
+
+void Job::CheckGrowth(Instant now) {
+  if (round_ || wished_ || !record_.started || !record_.latest_started || !Wanted()) return;
+  const bool leaving =
+      std::ranges::any_of(workers_, [](const auto& entry) { return entry.second.leaving; });
+  if (!leaving && now < last_growth_ + config_.growth_interval) return;
+  wished_ = true;
+  Wish wish{record_.started->generation, {}};
+  wish.wishes.reform = true;
+  wish.wishes.checkpoint = leaving && !record_.spec.checkpoint_directory.empty();
+  for (const MemberEntry& entry : record_.started->members) {
+    if (const Worker* worker = FindWorker(entry.member)) Send(*worker, wish);
+  }
+}
+
+void Job::NoteCommit(Step committed, Instant now) {
+  const std::int64_t steps = committed.value() - committed_.value();
+  if (steps_in_generation_ > 0) {
+    step_times_.push_back((now - last_commit_at_) / steps);
+    if (step_times_.size() > kStepTimesKept) step_times_.pop_front();
+  }
+  const bool first = steps_in_generation_ == 0;
+  steps_in_generation_ += steps;
+  last_commit_at_ = now;
+  committed_ = committed;
+  if (steps_in_generation_ >= kStepsToForgivePair) bad_pairs_.clear();
+  if (!first || !last_round_) return;
+  Incident& incident = last_round_->incident;
+  incident.first_step = now - started_at_;
+  incident.complete = true;
+  if (incident.number > 0) {
+    for (Incident& shown : incidents_) {
+      if (shown.number == incident.number) shown = incident;
+    }
+  }
+  Publish(EventKind::kFirstStep, now,
+          fmt::format("generation {} committed its first step, {}",
+                      record_.started->generation.value(), committed.value()));
+  effects_->events.back().incident = incident;
+  last_round_.reset();
+}
+
+void Job::NoteBadPair(const Member& a, const Member& b, Instant now) {
+  BadPair& noted = bad_pairs_[std::minmax(a, b)];
+  // Both ends and several operations report one failure: it counts once a generation.
+  const Generation generation = round_ ? round_->number : record_.started->generation;
+  if (noted.generation == generation) return;
+  noted.generation = generation;
+  ++noted.failures;
+  std::vector<std::pair<Member, Member>> bad;
+  for (const auto& [pair, link] : bad_pairs_) {
+    const Worker* first = FindWorker(pair.first);
+    const Worker* second = FindWorker(pair.second);
+    const bool both_live = first != nullptr && second != nullptr && !first->suspicion &&
+                           !second->suspicion && first->connected && second->connected;
+    if (link.failures >= kFailuresOfBadPair && both_live) bad.push_back(pair);
+  }
+  for (const Member& member : CoverBadPairs(bad)) {
+    Suspect(*FindWorker(member), Cause::kOperationFailed,
+            "its links failed again and again although both ends live", true, false, now);
+  }
+}
+
+}  // namespace muster::coordinator

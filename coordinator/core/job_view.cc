@@ -1,0 +1,136 @@
+// What is shown of a job, and when it wants to be looked at again.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "coordinator/core/durable_state.h"
+#include "coordinator/core/job.h"
+
+namespace muster::coordinator {
+
+Instant Job::NextDeadline() const {
+  if (record_.end) return Instant::Never();
+  Instant next = std::min(leases_.Next(), checkpoints_.NextDeadline());
+  if (adopting_) next = std::min(next, adopt_until_);
+  if (round_) {
+    next = std::min(next, round_->deadline);
+    if (round_->wait) next = std::min(next, round_->wait->until);
+    return next;
+  }
+  if (!record_.started && quorum_since_) {
+    next = std::min(next, *quorum_since_ + config_.join_window);
+  }
+  if (record_.started && record_.latest_started) {
+    next = std::min(next, next_progress_check_);
+    if (!wished_ && Wanted()) next = std::min(next, last_growth_ + config_.growth_interval);
+  }
+  return next;
+}
+
+JobView Job::Describe(Instant now) const {
+  JobView view;
+  view.job = record_.job;
+  view.spec = record_.spec;
+  view.lineage = record_.lineage;
+  view.committed = committed_;
+  view.loss = loss_;
+  view.incidents = incidents_;
+  view.reforms = reforms_;
+  view.saves_aborted = checkpoints_.aborted();
+  view.end = record_.end;
+  if (record_.started) {
+    view.generation = record_.started->generation;
+    view.world_size = record_.started->world_size();
+  }
+  DescribePhase(view, now);
+  DescribeWorkers(view, now);
+  const auto& entries = checkpoints_.entries();
+  for (auto it = entries.rbegin(); it != entries.rend(); ++it) {
+    view.checkpoints.push_back(
+        {it->record.key, it->state, it->record.bytes, it->record.world_size, it->record.directory});
+  }
+  return view;
+}
+
+void Job::DescribePhase(JobView& view, Instant now) const {
+  if (record_.end) {
+    view.phase = JobPhase::kEnded;
+  } else if (round_) {
+    view.phase = JobPhase::kForming;
+    view.generation = round_->number;
+    if (round_->wait) {
+      view.waiting_for = ToText(*round_->wait, now);
+    } else if (round_->assigned) {
+      view.waiting_for = WaitingToForm(now);
+    }
+  } else if (record_.started) {
+    view.phase = JobPhase::kRunning;
+    const auto away = std::ranges::count_if(record_.started->members, [&](const MemberEntry& e) {
+      const auto it = workers_.find(e.member);
+      return it == workers_.end() || !it->second.connected;
+    });
+    if (away > 0) {
+      view.waiting_for = fmt::format("waiting for {} of {} members to reconnect", away,
+                                     record_.started->world_size());
+    }
+  } else {
+    view.phase = JobPhase::kWaiting;
+    const auto able = std::ranges::count_if(
+        workers_, [](const auto& entry) { return entry.second.connected && entry.second.able; });
+    view.waiting_for = fmt::format("waiting for workers: {} of at least {} (at most {}) are here",
+                                   able, record_.spec.min_workers, record_.spec.max_workers);
+    if (adopting_) view.waiting_for = "waiting for all members of the running generation to report";
+  }
+}
+
+std::string Job::WaitingToForm(Instant now) const {
+  std::string names;
+  int missing = 0;
+  for (const MemberEntry& entry : round_->record.members) {
+    if (round_->formed.contains(entry.member)) continue;
+    const auto it = workers_.find(entry.member);
+    const bool forming = it != workers_.end() && it->second.beat.stage == Stage::kForming;
+    const double silent =
+        it == workers_.end() ? 0 : std::max(0.0, (now - it->second.last_heard).ToSeconds());
+    if (++missing > 4) continue;
+    names += fmt::format("{}worker {} ({}, last heard {:.1f} s ago)", names.empty() ? "" : ", ",
+                         entry.member.worker.value(),
+                         forming ? "forming" : "still in its last step", silent);
+  }
+  return fmt::format("waiting for {} of {} to form generation {}: {}", missing,
+                     round_->record.world_size(), round_->number.value(), names);
+}
+
+void Job::DescribeWorkers(JobView& view, Instant now) const {
+  const GenerationRecord* record = record_.started ? &*record_.started : nullptr;
+  if (round_ && round_->assigned) record = &round_->record;
+  for (const auto& [member, worker] : workers_) {
+    WorkerView shown;
+    shown.member = member;
+    shown.node = worker.node;
+    shown.pid = worker.pid;
+    shown.address = worker.address;
+    shown.connected = worker.connected;
+    shown.state = worker.suspicion ? "suspect" : "alive";
+    shown.last_heard = std::max(Duration(), now - worker.last_heard);
+    shown.committed = worker.beat.committed;
+    shown.stage = worker.beat.stage;
+    shown.phase = worker.beat.phase;
+    const MemberEntry* entry = record == nullptr ? nullptr : Find(*record, member);
+    if (entry != nullptr) shown.rank = entry->rank;
+    const bool full = record != nullptr && record->world_size() >= record_.spec.max_workers;
+    shown.role = entry != nullptr ? "member"
+                 : !worker.able   ? "starting"
+                 : full           ? "spare"
+                                  : "waiting";
+    view.workers.push_back(std::move(shown));
+  }
+  std::ranges::stable_sort(view.workers, [](const WorkerView& a, const WorkerView& b) {
+    const auto key = [](const WorkerView& w) {
+      return std::pair(w.rank.value() < 0, w.rank.value());
+    };
+    return key(a) < key(b);
+  });
+}
+
+}  // namespace muster::coordinator

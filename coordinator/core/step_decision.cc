@@ -1,0 +1,72 @@
+#include "coordinator/core/step_decision.h"
+
+#include <algorithm>
+
+namespace muster::coordinator {
+
+namespace {
+
+bool PreparedFor(const Ready& ready, Step step) {
+  return ready.open && ready.open->step == step && ready.open->prepared;
+}
+
+void Merge(Wishes& into, const Wishes& more) {
+  into.checkpoint = into.checkpoint || more.checkpoint;
+  into.reform = into.reform || more.reform;
+}
+
+// Some know the outcome of `committed`, others voted for it and wait: tell these what it was.
+StepResolution Known(Generation broken, Step committed, const std::vector<Ready>& survivors) {
+  StepResolution result;
+  result.committed = committed;
+  result.reason = StepReason::kNothingOpen;
+  for (const Ready& ready : survivors) {
+    if (ready.committed == committed) result.wishes = ready.wishes;
+    if (!PreparedFor(ready, committed)) continue;
+    result.decision = {broken, committed, ready.open->vote, {}};
+    result.reason = StepReason::kOutcomeKnown;
+  }
+  // The wishes agreed by the whole generation, not those of the survivors' own votes.
+  if (result.reason == StepReason::kOutcomeKnown) result.decision.wishes = result.wishes;
+  return result;
+}
+
+}  // namespace
+
+StepResolution ResolveOpenStep(Generation broken, const std::vector<Ready>& survivors,
+                               const std::optional<StepDecision>& inherited) {
+  StepResolution result;
+  if (survivors.empty()) {
+    result.reason = StepReason::kNoSurvivor;
+    if (inherited) result.decision = *inherited;
+    return result;
+  }
+  const Step committed = std::ranges::max(survivors, {}, &Ready::committed).committed;
+  if (inherited && inherited->generation == broken && inherited->outcome != Outcome::kNone) {
+    result.decision = *inherited;
+    result.wishes = inherited->wishes;
+    result.reason = StepReason::kInherited;
+    const bool commits = inherited->outcome != Outcome::kVoid;
+    result.committed = commits ? std::max(committed, inherited->step) : committed;
+    return result;
+  }
+  const Step open = committed.Next();
+  const auto prepared = [&](const Ready& ready) { return PreparedFor(ready, open); };
+  const auto opened = [&](const Ready& ready) { return ready.open && ready.open->step == open; };
+  if (std::ranges::all_of(survivors, prepared)) {
+    result.decision = {broken, open, survivors.front().open->vote, {}};
+    for (const Ready& ready : survivors) Merge(result.decision.wishes, ready.open->wishes);
+    result.wishes = result.decision.wishes;
+    result.committed = open;
+    result.reason = StepReason::kAllPrepared;
+    return result;
+  }
+  result = Known(broken, committed, survivors);
+  if (result.reason == StepReason::kNothingOpen && std::ranges::any_of(survivors, opened)) {
+    result.decision = {broken, open, Outcome::kVoid, {}};
+    result.reason = StepReason::kNotAllPrepared;
+  }
+  return result;
+}
+
+}  // namespace muster::coordinator
