@@ -165,6 +165,7 @@ void Fields(Io& io, Ref<Io, JobRecord> record) {
   io.Optional("latest", record.latest);
   io.Bool("latest_started", record.latest_started);
   io.Optional("started", record.started);
+  io.List("gone", record.gone, 0, static_cast<std::size_t>(kMaxWorldSize));
   io.Id("committed", record.committed);
   io.List("rollbacks", record.rollbacks, 0, kMaxRollbacks);
   io.Optional("end", record.end);
