@@ -224,15 +224,13 @@ void Job::Welcome(Worker& worker, const std::string& peer, Instant now) {
 void Job::CatchUp(Worker& worker, const Hello& hello, Instant now) {
   const bool attached = hello.attachment.has_value() && !adopting_;
   if (round_) {
-    const bool had_it = hello.attachment && hello.attachment->aborted_for == round_->number;
-    const bool answered = round_->ready.contains(worker.member);
-    const bool formed = round_->formed.contains(worker.member);
-    const bool concerned = !round_->assigned || Find(round_->record, worker.member) != nullptr;
-    if (!round_->assigned && !had_it) {
-      Send(worker, Interrupt{round_->number, round_->cause, "a new generation is being formed"});
-    } else if (concerned && (round_->assigned ? !formed : !answered)) {
-      // What it said or was told may be lost: the safe way is another number.
+    if (hello.highest > round_->number) {
+      // It would take this round's messages for stale ones.
       BeginRound(Cause::kFormingFailed, true, now);
+    } else if (!round_->assigned) {
+      Send(worker, Interrupt{round_->number, round_->cause, std::string(CauseText(round_->cause))});
+    } else if (Find(round_->record, worker.member) != nullptr) {
+      Send(worker, Assign{round_->record});  // taken once; its answer is sent again by itself
     }
     return;
   }
