@@ -264,55 +264,60 @@ Finding CheckSamples(const RunFacts& facts) {
 Finding CheckWeights(const RunFacts& facts, std::size_t workers) {
   Violations violations;
   std::map<std::pair<std::int64_t, std::int64_t>, const StepRecord*> by_step;
-  std::int64_t compared = 0;
+  std::map<std::string, const StepRecord*> finals;
   for (const StepRecord& record : facts.records) {
-    if (record.digest.empty()) continue;
-    const auto [at, fresh] = by_step.emplace(std::pair(record.generation, record.step), &record);
-    if (!fresh) ++compared;
-    if (at->second->digest != record.digest) {
-      violations.Add("step {}: rank {} has state {}, rank {} has {}", record.step, at->second->rank,
-                     at->second->digest, record.rank, record.digest);
+    if (record.final) finals[record.worker] = &record;
+    if (record.digest.empty() || record.final) continue;
+    const StepRecord& first =
+        *by_step.emplace(std::pair(record.generation, record.step), &record).first->second;
+    if (first.digest != record.digest) {
+      violations.Add("step {}: rank {} had gradient {}, rank {} had {}", record.step, first.rank,
+                     first.digest, record.rank, record.digest);
     }
   }
-  for (const FinalState& state : facts.finals) {
-    if (state.digest != facts.finals.front().digest) {
-      violations.Add("{} ended with weights {}, {} with {}", facts.finals.front().worker,
-                     facts.finals.front().digest, state.worker, state.digest);
+  for (const auto& [worker, record] : finals) {
+    const StepRecord& first = *finals.begin()->second;
+    if (record->digest != first.digest || record->step != first.step) {
+      violations.Add("{} ended at step {} with weights {}, {} at step {} with {}", first.worker,
+                     first.step, first.digest, worker, record->step, record->digest);
     }
   }
-  if (facts.finals.size() != workers) {
-    violations.Add("{} workers reported final weights, expected {}", facts.finals.size(), workers);
+  if (finals.size() != workers) {
+    violations.Add("{} workers reported final weights, expected {}", finals.size(), workers);
   }
-  std::string evidence = facts.finals.empty()
-                             ? ""
-                             : fmt::format("{} workers ended with weights {}", facts.finals.size(),
-                                           facts.finals.front().digest);
-  if (compared > 0) evidence += fmt::format("; {} digests on the way agree", compared);
-  return violations.Close("weights_equal", std::move(evidence));
+  return violations.Close("weights_equal",
+                          fmt::format("{} workers ended with weights {}; all ranks had the same "
+                                      "gradient in each of {} steps",
+                                      finals.size(), FinalDigestOf(facts), by_step.size()));
 }
 
 Finding CheckSameResult(const RunFacts& facts, const RunFacts& undisturbed) {
   Violations violations;
-  const std::vector<double> ours = LossesOf(facts);
-  const std::vector<double> theirs = LossesOf(undisturbed);
+  const Standing ours = StandingOf(facts);
+  const Standing theirs = StandingOf(undisturbed);
   if (ours.size() != theirs.size() || ours.empty()) {
     violations.Add("{} steps here, {} in the undisturbed run", ours.size(), theirs.size());
   }
-  for (std::size_t i = 0; i < std::min(ours.size(), theirs.size()); ++i) {
-    if (std::bit_cast<std::uint64_t>(ours[i]) != std::bit_cast<std::uint64_t>(theirs[i])) {
-      violations.Add("the loss of step {} is {}, undisturbed {}", i + 1, ours[i], theirs[i]);
+  for (const auto& [step, by_generation] : ours) {
+    const auto other = theirs.find(step);
+    if (other == theirs.end()) continue;
+    const StepRecord& a = *by_generation.rbegin()->second.front();
+    const StepRecord& b = *other->second.rbegin()->second.front();
+    if (std::bit_cast<std::uint64_t>(a.loss) != std::bit_cast<std::uint64_t>(b.loss)) {
+      violations.Add("the loss of step {} is {}, undisturbed {}", step, a.loss, b.loss);
+    }
+    if (a.digest != b.digest) {
+      violations.Add("the gradient of step {} is {}, undisturbed {}", step, a.digest, b.digest);
     }
   }
-  if (facts.finals.empty() || undisturbed.finals.empty()) {
-    violations.Add("no final weights to compare");
-  } else if (facts.finals.front().digest != undisturbed.finals.front().digest) {
-    violations.Add("final weights {}, undisturbed {}", facts.finals.front().digest,
-                   undisturbed.finals.front().digest);
+  const std::string digest = FinalDigestOf(facts);
+  if (digest.empty() || digest != FinalDigestOf(undisturbed)) {
+    violations.Add("final weights {}, undisturbed {}", digest, FinalDigestOf(undisturbed));
   }
-  return violations.Close(
-      "weights_equal_undisturbed",
-      fmt::format("weights and all {} losses are bitwise those of an undisturbed run",
-                  ours.size()));
+  return violations.Close("weights_equal_undisturbed",
+                          fmt::format("final weights, and losses and gradients of all {} steps, "
+                                      "are bitwise those of an undisturbed run",
+                                      ours.size()));
 }
 
 Finding CheckSurvivors(const RunFacts& facts) {
@@ -359,6 +364,12 @@ Finding CheckLoss(const RunFacts& facts) {
   return violations.Close("loss_fell", fmt::format("loss {:.4f} over the first {} steps, {:.4f} "
                                                    "over the last {}",
                                                    before, part, after, part));
+}
+
+std::string FinalDigestOf(const RunFacts& facts) {
+  const auto found = std::find_if(facts.records.begin(), facts.records.end(),
+                                  [](const StepRecord& record) { return record.final; });
+  return found == facts.records.end() ? "" : found->digest;
 }
 
 std::vector<double> LossesOf(const RunFacts& facts) {

@@ -26,12 +26,6 @@ struct Eviction {
   std::int64_t generation = 0;
 };
 
-// The weights that one worker ended with.
-struct FinalState {
-  std::string worker;
-  std::string digest;
-};
-
 // One life of a worker's process, seen in the process table before the first failure and at the
 // end: the pid may be the same by chance, the start time not.
 struct SurvivorFact {
@@ -46,7 +40,6 @@ struct RunFacts {
   std::vector<StepRecord> records = {};
   std::vector<NamedRollback> rollbacks = {};
   std::vector<Eviction> evictions = {};
-  std::vector<FinalState> finals = {};
   std::vector<SurvivorFact> survivors = {};
   std::int64_t steps = 0;  // of the spec
   std::int64_t epoch_samples = 0;
@@ -80,16 +73,19 @@ using Standing = std::map<std::int64_t, std::map<std::int64_t, std::vector<const
 // step takes global_batch samples, or what is left of the epoch. The part of a rank that died with
 // its vote given lies between those of its neighbours.
 [[nodiscard]] Finding CheckSamples(const RunFacts& facts);
-// All final weights are the same bytes (and there are `workers` of them), and so is every digest
-// that the records carry for one step.
+// All ranks ended with the same state (and `workers` of them did), and had the same reduced
+// gradient in each step.
 [[nodiscard]] Finding CheckWeights(const RunFacts& facts, std::size_t workers);
-// S4: final weights, and the loss of each step to the last bit, are those of an undisturbed run.
+// S4: the final state, and the loss and the gradient of each step, are bitwise those of an
+// undisturbed run.
 [[nodiscard]] Finding CheckSameResult(const RunFacts& facts, const RunFacts& undisturbed);
 // The survivors are the same processes as before.
 [[nodiscard]] Finding CheckSurvivors(const RunFacts& facts);
 // Training went on to learn: mean loss of the last tenth of the steps below that of the first.
 [[nodiscard]] Finding CheckLoss(const RunFacts& facts);
 
+// The digest of the state that the run ended with; empty when no worker reported one.
+[[nodiscard]] std::string FinalDigestOf(const RunFacts& facts);
 // Loss of each standing step, in order of steps.
 [[nodiscard]] std::vector<double> LossesOf(const RunFacts& facts);
 

@@ -77,7 +77,18 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   _exit(127);
 }
 
+volatile sig_atomic_t interrupted = 0;
+
 }  // namespace
+
+void CatchInterrupts() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { interrupted = 1; };
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+bool Interrupted() { return interrupted != 0; }
 
 Instant MonotonicNow() { return Instant::FromNanos(Nanos(CLOCK_MONOTONIC)); }
 std::int64_t UnixNanos() { return Nanos(CLOCK_REALTIME); }

@@ -18,6 +18,11 @@ namespace muster::chaos {
 // CLOCK_REALTIME in nanoseconds since 1970: what records and the coordinator's events carry.
 [[nodiscard]] std::int64_t UnixNanos();
 
+// From now on SIGINT and SIGTERM only make Interrupted() true and end a poll that waits, so that
+// what runs can be taken down in order.
+void CatchInterrupts();
+[[nodiscard]] bool Interrupted();
+
 struct ProcessOptions {
   std::vector<std::string> argv;  // argv[0] is the path of the program
   std::vector<std::pair<std::string, std::string>> environment = {};  // added to our own

@@ -18,15 +18,24 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A digest is the state's, as hexadecimal text; older writers may leave it out.
+template <class T>
+void GetIfThere(const Json& json, const char* key, T* value) {
+  if (const auto found = json.find(key); found != json.end() && !found->is_null()) {
+    found->get_to(*value);
+  }
+}
+
 StepRecord FromJson(const Json& json) {
   StepRecord record;
+  GetIfThere(json, "final", &record.final);
   record.t_ns = json.at("t_ns").get<std::int64_t>();
   record.pid = json.at("pid").get<std::int64_t>();
   record.worker = json.at("worker").get<std::string>();
   record.incarnation = json.at("incarnation").get<std::string>();
-  record.generation = json.at("generation").get<std::int64_t>();
   record.step = json.at("step").get<std::int64_t>();
+  GetIfThere(json, "digest", &record.digest);
+  if (record.final) return record;
+  record.generation = json.at("generation").get<std::int64_t>();
   record.rank = json.at("rank").get<std::int64_t>();
   record.world_size = json.at("world_size").get<std::int64_t>();
   record.epoch = json.at("epoch").get<std::int64_t>();
@@ -34,12 +43,7 @@ StepRecord FromJson(const Json& json) {
     record.samples.push_back({range.at(0).get<std::int64_t>(), range.at(1).get<std::int64_t>()});
   }
   record.outcome = json.at("outcome").get<std::string>();
-  if (const auto loss = json.find("loss"); loss != json.end() && loss->is_number()) {
-    record.loss = loss->get<double>();
-  }
-  if (const auto digest = json.find("digest"); digest != json.end() && digest->is_string()) {
-    record.digest = digest->get<std::string>();
-  }
+  GetIfThere(json, "loss", &record.loss);
   return record;
 }
 
@@ -62,6 +66,7 @@ Result<std::vector<std::string>> RecordFiles(const std::string& directory) {
 Result<StepRecord> ParseRecord(std::string_view line) {
   try {
     StepRecord record = FromJson(Json::parse(line));
+    if (record.final) return record;
     if (record.generation < 1 || record.step < 1 || record.rank < 0 ||
         record.rank >= record.world_size) {
       return DataLoss(fmt::format("record with impossible numbers: {}", line));
@@ -107,8 +112,8 @@ Result<std::vector<StepRecord>> RecordFollower::Poll() {
       offset += line.size() + 1;
       Result<StepRecord> record = ParseRecord(line);
       if (!record.ok()) return DataLoss(fmt::format("{}: {}", path, record.status().message()));
-      last_step_ = std::max(last_step_, record->step);
-      all_.push_back(*std::move(record));
+      if (!record->final) last_step_ = std::max(last_step_, record->step);
+      all_.push_back(std::move(record).value());
     }
   }
   return std::vector<StepRecord>(all_.begin() + static_cast<std::ptrdiff_t>(before), all_.end());

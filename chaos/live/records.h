@@ -21,7 +21,7 @@ struct SampleRange {
   friend auto operator<=>(const SampleRange&, const SampleRange&) = default;
 };
 
-// One rank's account of one committed step.
+// One rank's account of one committed step; or, with `final`, of the state it ended with.
 struct StepRecord {
   std::int64_t t_ns = 0;  // CLOCK_REALTIME
   std::int64_t pid = 0;
@@ -35,7 +35,8 @@ struct StepRecord {
   std::vector<SampleRange> samples;
   std::string outcome;  // "apply" or "skip"
   double loss = 0;
-  std::string digest;  // of the replicated state, when the record carries one
+  std::string digest;  // of the reduced gradient; final: of the whole state
+  bool final = false;
 };
 
 // The record in one line of a file. A line that is not a record is an error that says why.

@@ -86,6 +86,7 @@ JobStatus JobOf(const Json& json) {
   Get(json, "committed", &job.committed);
   GetIfThere(json, "loss", &job.loss);
   GetIfThere(json, "waiting_for", &job.waiting_for);
+  Get(json.at("spec"), "samples", &job.epoch_samples);
   for (const Json& worker : json.at("workers")) job.workers.push_back(WorkerOf(worker));
   for (const Json& entry : json.at("checkpoints")) job.checkpoints.push_back(CheckpointOf(entry));
   for (const Json& incident : json.at("incidents")) job.incidents.push_back(IncidentOf(incident));

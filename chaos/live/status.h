@@ -68,7 +68,8 @@ struct JobStatus {
   std::vector<CheckpointStatus> checkpoints;
   std::vector<IncidentStatus> incidents;
   std::int64_t saves_aborted = 0;
-  std::string end_kind;  // "finished", "failed"; empty while it runs
+  std::int64_t epoch_samples = 0;  // of the spec
+  std::string end_kind;            // "finished", "failed"; empty while it runs
   std::string end_reason;
 
   [[nodiscard]] bool ended() const { return phase == "ended"; }

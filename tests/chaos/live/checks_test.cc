@@ -38,6 +38,7 @@ class History {
       record.samples = {{lo + (hi - lo) * rank / world, lo + (hi - lo) * (rank + 1) / world}};
       record.outcome = "apply";
       record.loss = 4.0 / static_cast<double>(step);
+      record.digest = "f" + std::to_string(step);
       facts_.records.push_back(record);
     }
     facts_.steps = std::max(facts_.steps, step);
@@ -51,7 +52,15 @@ class History {
     history.Step(2, 4, 3).Step(2, 5, 3).Step(3, 6, 4);
     history.facts_.epoch_samples = kEpoch;
     history.facts_.global_batch = kBatch;
-    history.facts_.finals = {{"w0", "aa"}, {"w1", "aa"}, {"w2", "aa"}, {"w3", "aa"}};
+    for (std::int64_t rank = 0; rank < 4; ++rank) {
+      StepRecord record;
+      record.pid = 100 + rank;
+      record.worker = "w" + std::to_string(rank);
+      record.step = 6;
+      record.digest = "aa";
+      record.final = true;
+      history.facts_.records.push_back(record);
+    }
     history.facts_.survivors = {{"w0", 100, 100, 7, 7}, {"w1", 101, 101, 8, 8}};
     return history;
   }
@@ -60,6 +69,10 @@ class History {
     return *std::find_if(facts_.records.begin(), facts_.records.end(), [&](const StepRecord& r) {
       return r.generation == generation && r.step == step && r.rank == rank;
     });
+  }
+  StepRecord& Final(const std::string& worker) {
+    return *std::find_if(facts_.records.begin(), facts_.records.end(),
+                         [&](const StepRecord& r) { return r.final && r.worker == worker; });
   }
   template <class Predicate>
   History& Erase(Predicate predicate) {
@@ -224,28 +237,31 @@ TEST(CheckSamplesTest, WrongEpoch) {
   ExpectViolation(CheckSamples(history.facts()), "step 4: rank 0 read epoch 0, expected 1");
 }
 
-TEST(CheckWeightsTest, DivergentFinalsAndDigests) {
+TEST(CheckWeightsTest, DivergentFinalsAndGradients) {
   History finals = History::Sound();
-  finals.facts().finals[2].digest = "bb";
-  ExpectViolation(CheckWeights(finals.facts(), 4), "w2 with bb");
+  finals.Final("w2").digest = "bb";
+  ExpectViolation(CheckWeights(finals.facts(), 4), "w2 at step 6 with bb");
   History missing = History::Sound();
-  missing.facts().finals.pop_back();
+  missing.Erase([](const StepRecord& r) { return r.final && r.worker == "w2"; });
   ExpectViolation(CheckWeights(missing.facts(), 4), "3 workers reported");
-  History digests = History::Sound();
-  digests.At(1, 2, 0).digest = "01";
-  digests.At(1, 2, 1).digest = "02";
-  ExpectViolation(CheckWeights(digests.facts(), 4), "step 2: rank 0 has state 01");
+  History gradients = History::Sound();
+  gradients.At(1, 2, 1).digest = "02";
+  ExpectViolation(CheckWeights(gradients.facts(), 4), "step 2: rank 0 had gradient f2");
 }
 
-TEST(CheckSameResultTest, OtherWeightsOrLosses) {
+TEST(CheckSameResultTest, OtherWeightsLossesOrGradients) {
   History undisturbed = History::Sound();
   History weights = History::Sound();
-  for (FinalState& state : weights.facts().finals) state.digest = "bb";
+  for (const char* worker : {"w0", "w1", "w2", "w3"}) weights.Final(worker).digest = "bb";
   ExpectViolation(CheckSameResult(weights.facts(), undisturbed.facts()),
                   "final weights bb, undisturbed aa");
   History losses = History::Sound();
   for (std::int64_t rank = 0; rank < 3; ++rank) losses.At(2, 5, rank).loss += 1e-15;
   ExpectViolation(CheckSameResult(losses.facts(), undisturbed.facts()), "the loss of step 5");
+  History gradients = History::Sound();
+  for (std::int64_t rank = 0; rank < 3; ++rank) gradients.At(2, 5, rank).digest = "00";
+  ExpectViolation(CheckSameResult(gradients.facts(), undisturbed.facts()),
+                  "the gradient of step 5");
 }
 
 TEST(CheckSurvivorsTest, OtherProcess) {

@@ -48,6 +48,16 @@ TEST_F(RecordsTest, ParsesEveryField) {
   EXPECT_EQ(record->digest, "0f");
 }
 
+TEST_F(RecordsTest, ParsesTheFinalState) {
+  const Result<StepRecord> record = ParseRecord(
+      R"({"t_ns":5,"pid":7,"worker":"w","incarnation":"00000000000000a1","final":true,"step":9,)"
+      R"("digest":"ff"})");
+  ASSERT_TRUE(record.ok()) << record.status().ToString();
+  EXPECT_TRUE(record->final);
+  EXPECT_EQ(record->step, 9);
+  EXPECT_EQ(record->digest, "ff");
+}
+
 TEST_F(RecordsTest, RefusesWhatIsNoRecord) {
   for (const char* text : {"", "{}", "[1]", "{\"t_ns\":", "null"}) {
     EXPECT_EQ(ParseRecord(text).status().code(), Code::kDataLoss) << text;

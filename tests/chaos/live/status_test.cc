@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kJob = R"({
   "job": "j", "phase": "running", "generation": 2, "world_size": 3, "committed": 41, "loss": 2.5,
-  "waiting_for": "", "lineage": "00000000000000b1", "spec": {},
+  "waiting_for": "", "lineage": "00000000000000b1", "spec": {"samples": 99},
   "workers": [{"worker": "w0", "incarnation": "00000000000000a1", "node": "n0", "pid": 7,
     "address": "127.0.0.1:1", "role": "member", "state": "alive", "rank": 0, "connected": true,
     "last_heard_ms": 12.0, "committed": 41, "stage": "compute", "phase": ""}],
@@ -27,6 +27,7 @@ TEST(StatusTest, ReadsAJob) {
   const Result<JobStatus> job = ParseJobStatus(kJob);
   ASSERT_TRUE(job.ok()) << job.status().ToString();
   EXPECT_EQ(job->committed, 41);
+  EXPECT_EQ(job->epoch_samples, 99);
   EXPECT_FALSE(job->ended());
   EXPECT_EQ(job->Count("member"), 1U);
   ASSERT_NE(job->OnNode("n0"), nullptr);
