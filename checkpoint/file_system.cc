@@ -1,0 +1,26 @@
+#include "checkpoint/file_system.h"
+
+#include <fmt/format.h>
+
+namespace muster::checkpoint {
+
+std::string JoinPath(const std::string& directory, const std::string& name) {
+  if (!directory.empty() && directory.back() == '/') return directory + name;
+  return directory + "/" + name;
+}
+
+Result<std::string> ReadWhole(FileSystem& fs, const std::string& path, std::int64_t limit) {
+  Result<std::unique_ptr<ReadableFile>> file = fs.OpenForReading(path);
+  if (!file.ok()) return file.status();
+  const Result<std::int64_t> size = (*file)->Size();
+  if (!size.ok()) return size.status();
+  if (*size > limit) {
+    return DataLoss(
+        fmt::format("{}: {} bytes, and no such file has more than {}", path, *size, limit));
+  }
+  std::string text(static_cast<std::size_t>(*size), '\0');
+  MUSTER_RETURN_IF_ERROR((*file)->ReadAt(0, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+}  // namespace muster::checkpoint

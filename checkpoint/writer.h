@@ -1,0 +1,52 @@
+// Writes checkpoints: one file per rank, and the manifest once all files are known. Nothing here
+// commits anything; that is the index's part. README.md has the protocol.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/file_system.h"
+#include "protocol/records.h"
+#include "protocol/status.h"
+
+namespace muster::checkpoint {
+
+// Of which checkpoint and which rank a shard is.
+struct ShardPlan {
+  std::string job;
+  CheckpointKey key;
+  Lineage lineage;
+  Rank rank;
+  std::int32_t world_size = 0;
+  std::vector<TensorSpec> tensors;  // all of the job, in the order of registration
+};
+
+// The contiguous, row-major bytes of a box; not owned.
+using TensorBytes = std::span<const std::byte>;
+
+// Is `root` a directory to write checkpoints to? Creates it when its parent exists, and proves with
+// a small file that it can be written. One clear line otherwise: what is wrong with which path, and
+// the remedy. Blocks for the file system. May be called by many processes at once.
+Status CheckRoot(FileSystem& fs, const std::string& root);
+
+// Writes the file of one rank; `bytes` has for each tensor of the plan StoredBoxOf(tensor, rank,
+// world size), empty where that box is. When it returns a record, the file, its name and its
+// directory are durable, and it is complete. After an error the file is gone again (as far as the
+// file system lets it), older checkpoints are untouched, and another call with the same plan takes
+// a new name. kInvalidArgument for tensors that cannot be stored or bytes of a wrong size,
+// kResourceExhausted when the file system lacks the space (asked before anything is written).
+// Blocks until all is on the disk; beyond `bytes` it needs a block of memory and the header.
+[[nodiscard]] Result<FileRecord> WriteShard(FileSystem& fs, const std::string& root,
+                                            const ShardPlan& plan,
+                                            std::span<const TensorBytes> bytes);
+
+// Writes the manifest of a checkpoint whose files are all durable, and returns its digest once it
+// is durable too. The manifest appears whole or not at all; writing it again writes the same bytes.
+// kInvalidArgument for a record that does not pass CheckRecord; nothing is written then.
+[[nodiscard]] Result<std::uint64_t> WriteManifest(FileSystem& fs, const std::string& root,
+                                                  const CheckpointRecord& record);
+
+}  // namespace muster::checkpoint
