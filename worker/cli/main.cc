@@ -1,0 +1,194 @@
+// muster: starts the workers of a node, and shows what a job is doing.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "protocol/limits.h"
+#include "protocol/transport/steady_clock.h"
+#include "protocol/transport/url.h"
+#include "worker/cli/launcher.h"
+#include "worker/cli/launcher_session.h"
+#include "worker/cli/query.h"
+#include "worker/cli/standalone.h"
+
+namespace muster::cli {
+namespace {
+
+std::string FromEnvironment(const char* name, const std::string& otherwise = "") {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+std::string HostName() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "node";
+  return name.data();
+}
+
+struct RunFlags {
+  LauncherOptions launcher;
+  bool standalone = false;
+  std::string data_dir;
+  std::int64_t restart_pause_ms = 200;
+  std::int64_t restart_window_ms = 300'000;
+  std::int64_t stop_timeout_ms = 30'000;
+};
+
+CLI::AsNumberWithUnit DurationInMs() {
+  const std::map<std::string, std::int64_t> units = {
+      {"ms", 1}, {"s", 1000}, {"m", 60'000}, {"min", 60'000}, {"h", 3'600'000}};
+  return CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::UNIT_REQUIRED, "TIME");
+}
+
+int Fail(const std::string& message) {
+  fmt::print(stderr, "muster: {}\n", message);
+  return 1;
+}
+
+// "" or what is wrong with the flags.
+std::string Check(RunFlags& flags) {
+  LauncherOptions& options = flags.launcher;
+  options.restarts.first_pause = Duration::Millis(flags.restart_pause_ms);
+  options.restarts.window = Duration::Millis(flags.restart_window_ms);
+  options.stop_timeout = Duration::Millis(flags.stop_timeout_ms);
+  if (std::string problem = options.restarts.Problem(); !problem.empty()) return problem;
+  if (options.program.empty()) return "name the program to run, after --";
+  if (options.job.empty()) {
+    if (!flags.standalone) return "name the job with --job (or MUSTER_JOB)";
+    options.job = "default";
+  }
+  if (options.job.size() > kMaxNameBytes || options.node.size() + 12 > kMaxNameBytes) {
+    return fmt::format("--job and --node are limited to about {} bytes", kMaxNameBytes);
+  }
+  if (flags.standalone) return "";
+  if (options.coordinator.empty()) {
+    return "give the coordinator's URL with --coordinator (or MUSTER_COORDINATOR), or --standalone "
+           "for one of its own";
+  }
+  const Result<HostPort> url = ParseUrl(options.coordinator);
+  return url.ok() ? "" : "--coordinator: " + url.status().message();
+}
+
+int Run(RunFlags flags) {
+  if (const std::string problem = Check(flags); !problem.empty()) return Fail(problem);
+  const Result<FileDescriptor> signals = CatchSignals();
+  if (!signals.ok()) return Fail(signals.status().message());
+  std::unique_ptr<Standalone> standalone;
+  if (flags.standalone) {
+    auto started = Standalone::Start(BesideThisExecutable("musterd"), flags.data_dir);
+    if (!started.ok()) return Fail(started.status().message());
+    standalone = std::move(*started);
+    flags.launcher.coordinator = standalone->url();
+    fmt::print(stderr, "[muster] musterd listens on {}; job {}\n", standalone->url(),
+               flags.launcher.job);
+  }
+  LauncherSession session({.url = flags.launcher.coordinator,
+                           .token = FromEnvironment("MUSTER_TOKEN"),
+                           .job = JobName(flags.launcher.job),
+                           .node = NodeName(flags.launcher.node),
+                           .seed = static_cast<std::uint64_t>(getpid()) ^
+                                   static_cast<std::uint64_t>(MonotonicNow().nanos())});
+  Launcher launcher(flags.launcher, signals->get(), session, standalone.get(), STDOUT_FILENO,
+                    STDERR_FILENO);
+  return launcher.Run();
+}
+
+void AddRun(CLI::App& app, RunFlags& flags) {
+  LauncherOptions& options = flags.launcher;
+  options.coordinator = FromEnvironment("MUSTER_COORDINATOR");
+  options.job = FromEnvironment("MUSTER_JOB");
+  options.node = FromEnvironment("MUSTER_NODE", HostName());
+  app.add_option("-n,--workers", options.workers, "Workers on this node")
+      ->check(CLI::Range(1, kMaxWorldSize))
+      ->capture_default_str();
+  app.add_option("--coordinator", options.coordinator, "URL, as http://host:7077");
+  app.add_option("--job", options.job, "Name of the job");
+  app.add_option("--node", options.node, "Name of this node; workers are NODE-0, NODE-1, …")
+      ->capture_default_str();
+  app.add_option("--max-restarts", options.restarts.max_restarts,
+                 "Restarts of one worker after failures, within the window")
+      ->capture_default_str();
+  app.add_option("--restart-window", flags.restart_window_ms, "Older failures are forgotten")
+      ->transform(DurationInMs())
+      ->default_str("300s");
+  app.add_option("--restart-pause", flags.restart_pause_ms,
+                 "Before the first restart; doubled by each further failure, up to 30s")
+      ->transform(DurationInMs())
+      ->default_str("200ms");
+  app.add_option("--stop-timeout", flags.stop_timeout_ms,
+                 "How long workers that were asked to stop may take")
+      ->transform(DurationInMs())
+      ->default_str("30s");
+  auto* standalone =
+      app.add_flag("--standalone", flags.standalone,
+                   "Start a coordinator for this job alone, and end it with the job");
+  app.add_option("--data-dir", flags.data_dir,
+                 "Of that coordinator; default: a temporary one, removed at the end")
+      ->needs(standalone);
+  app.add_option("program", options.program, "The program and its arguments, after --");
+  // Everything from the first word on that is no flag of ours belongs to the program.
+  app.positionals_at_end(true);
+}
+
+void AddQuery(CLI::App& app, QueryOptions& options) {
+  options.coordinator =
+      FromEnvironment("MUSTER_COORDINATOR", fmt::format("http://127.0.0.1:{}", kDefaultPort));
+  options.job = FromEnvironment("MUSTER_JOB");
+  options.token = FromEnvironment("MUSTER_TOKEN");
+  app.add_option("--coordinator", options.coordinator, "URL (MUSTER_COORDINATOR)")
+      ->capture_default_str();
+  app.add_option_function<std::string>(
+         "-o,--output", [&options](const std::string& form) { options.json = form == "json"; },
+         "text or json")
+      ->check(CLI::IsMember({"text", "json"}));
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Keeps a distributed training job running when nodes die.");
+  app.require_subcommand(1);
+
+  RunFlags run_flags;
+  CLI::App* run = app.add_subcommand("run", "Start the workers of this node and watch them");
+  AddRun(*run, run_flags);
+
+  QueryOptions status_options;
+  CLI::App* status = app.add_subcommand("status", "Show a job, or all jobs, in one screen");
+  AddQuery(*status, status_options);
+  status->add_option("job", status_options.job, "Name of the job; none: all of them");
+  status->add_flag("--watch", status_options.repeat, "Show it again each second");
+
+  QueryOptions events_options;
+  CLI::App* events = app.add_subcommand("events", "List what happened to a job");
+  AddQuery(*events, events_options);
+  events->add_option("job", events_options.job, "Name of the job (MUSTER_JOB)");
+  events->add_option("--since", events_options.since, "Only events from this number on")
+      ->check(CLI::NonNegativeNumber);
+  events->add_flag("--follow", events_options.repeat, "Go on as they come");
+
+  CLI::App* version = app.add_subcommand("version", "Print the version");
+  CLI11_PARSE(app, argc, argv);
+
+  if (run->parsed()) return Run(run_flags);
+  if (status->parsed()) return RunStatus(status_options);
+  if (events->parsed()) {
+    if (events_options.job.empty()) return Fail("name the job: muster events JOB");
+    return RunEvents(events_options);
+  }
+  if (version->parsed()) {
+    fmt::print("muster {} (protocol {}.{})\n", MUSTER_VERSION, kProtocolMajor, kProtocolMinor);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace muster::cli
+
+int main(int argc, char** argv) { return muster::cli::Main(argc, argv); }

@@ -1,0 +1,230 @@
+// The smallest real elastic training program: a character-level language model, trained on the
+// licence texts of a Debian system by any number of workers, which may die and come back.
+//
+//   muster run --standalone -n 4 -- char_lm --min-workers 2 --max-workers 4
+//
+// What makes it elastic is marked (1) to (5); all else is what a program without Muster would hold.
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "protocol/prng.h"
+#include "worker/client/worker.h"
+#include "worker/examples/char_lm_model.h"
+#include "worker/examples/text_corpus.h"
+
+namespace char_lm {
+namespace {
+
+using muster::Cut;
+using muster::DType;
+using muster::Fill;
+using muster::MicroBatch;
+using muster::Outcome;
+using muster::Result;
+using muster::ShardedTensor;
+using muster::Status;
+using muster::TrainingState;
+using muster::TrainingStep;
+using muster::Worker;
+using muster::WorkerOptions;
+
+struct Flags {
+  std::int64_t steps = 400;
+  std::int32_t min_workers = 1;
+  std::int32_t max_workers = 4;
+  std::uint64_t seed = 1;
+  std::int64_t batch = 256;
+  std::int32_t micro_batches = 16;
+  int context = 16;
+  int embedding = 16;
+  int hidden = 128;
+  float learning_rate = 2e-3F;
+  bool sharded = false;
+  std::string checkpoint_dir;
+  std::int64_t checkpoint_every = 0;
+  std::int64_t failure_timeout_ms = muster::kDefaultFailureTimeout.millis();
+  std::int64_t report_every = 10;
+  std::vector<std::string> text;
+};
+
+// The optimizer's state: either whole on every worker, or cut over them, each updating its part.
+// (1) Registering a tensor is all it takes to have it saved, restored and moved.
+class Optimizer {
+ public:
+  Optimizer(TrainingState& state, std::span<float> weights, const Flags& flags)
+      : sharded_(flags.sharded), weights_(weights), adam_{.learning_rate = flags.learning_rate} {
+    const muster::Shape shape = {std::ssize(weights)};
+    if (sharded_) {
+      master_ =
+          state.AddSharded("model", DType::kFloat32, shape, Cut::Even(0), std::as_bytes(weights));
+      m_ = state.AddSharded("adam.m", DType::kFloat32, shape, Cut::Even(0), Fill(0));
+      v_ = state.AddSharded("adam.v", DType::kFloat32, shape, Cut::Even(0), Fill(0));
+      // The forward pass needs all weights: gathered from their owners before each step.
+      state.AddDerived("model.full", master_, weights);
+    } else {
+      whole_m_.resize(weights.size());
+      whole_v_.resize(weights.size());
+      state.AddReplicated("model", weights);
+      state.AddReplicated("adam.m", whole_m_);
+      state.AddReplicated("adam.v", whole_v_);
+    }
+  }
+
+  // Updates what this worker holds.
+  void Apply(TrainingStep& step) {
+    // The mean gradient is the same on every worker, and so is its norm.
+    const auto scale = static_cast<float>(1 / std::max(1.0, step.gradient_norm()));
+    const std::int64_t number = step.number().value();
+    if (!sharded_) {
+      adam_.Apply(number, scale, step.gradient(), weights_, whole_m_, whole_v_);
+      return;
+    }
+    const muster::Range mine = master_.box().ranges.at(0);
+    const std::span<float> gradient = step.gradient().subspan(
+        static_cast<std::size_t>(mine.lo), static_cast<std::size_t>(mine.size()));
+    adam_.Apply(number, scale, gradient, master_.data<float>(), m_.data<float>(), v_.data<float>());
+  }
+
+ private:
+  bool sharded_;
+  std::span<float> weights_;
+  Adam adam_;
+  std::vector<float> whole_m_;
+  std::vector<float> whole_v_;
+  ShardedTensor master_;
+  ShardedTensor m_;
+  ShardedTensor v_;
+};
+
+// A number that two workers share only if their weights are equal bit for bit.
+std::string DigestOf(std::span<const float> weights) {
+  std::uint64_t digest = 0;
+  for (const float w : weights) digest = muster::Mix64(digest ^ std::bit_cast<std::uint32_t>(w));
+  return muster::ToHex(digest);
+}
+
+int Fail(const Status& status) {
+  std::fprintf(stderr, "char_lm: %s\n", status.message().c_str());
+  return 1;
+}
+
+// (2) Who we are comes from the launcher, through the environment; what the job is, from here.
+WorkerOptions OptionsOf(const Flags& flags, const TextCorpus& corpus) {
+  WorkerOptions options = WorkerOptions::FromEnvironment();
+  options.min_workers = flags.min_workers;
+  options.max_workers = flags.max_workers;
+  options.steps = flags.steps;
+  options.seed = flags.seed;
+  options.samples = corpus.samples(flags.context);
+  options.global_batch = flags.batch;
+  options.micro_batches = flags.micro_batches;
+  options.failure_timeout = muster::Duration::Millis(flags.failure_timeout_ms);
+  if (!flags.checkpoint_dir.empty()) {
+    options.checkpoint_directory = std::filesystem::absolute(flags.checkpoint_dir).string();
+  }
+  options.checkpoint_every = flags.checkpoint_every;
+  options.leave_on_sigterm = true;
+  return options;
+}
+
+int Train(const Flags& flags) {
+  Result<std::vector<std::string>> files = flags.text;
+  if (flags.text.empty()) files = TextCorpus::LicenceFiles();
+  if (!files.ok()) return Fail(files.status());
+  const Result<TextCorpus> corpus = TextCorpus::Load(*files);
+  if (!corpus.ok()) return Fail(corpus.status());
+
+  CharModel model({.vocabulary = corpus->vocabulary(),
+                   .context = flags.context,
+                   .embedding = flags.embedding,
+                   .hidden = flags.hidden});
+  std::vector<float> weights(static_cast<std::size_t>(model.parameter_count()));
+  std::vector<float> gradient(weights.size());
+  model.Initialize(flags.seed, weights);
+
+  TrainingState state;
+  Optimizer optimizer(state, weights, flags);
+  Result<Worker> worker = Worker::Join(OptionsOf(flags, *corpus), state);  // (3)
+  if (!worker.ok()) return Fail(worker.status());
+
+  double loss = 0;
+  while (TrainingStep* step = worker->BeginStep()) {  // (4) a failure is a step that comes again
+    for (const MicroBatch& batch : step->micro_batches()) {
+      std::ranges::fill(gradient, 0.F);
+      double batch_loss = 0;
+      for (const std::int64_t sample : batch.samples()) {
+        batch_loss += model.AddGradient(weights, corpus->Window(sample, flags.context), gradient);
+      }
+      const auto count = static_cast<double>(batch.samples().size());
+      step->Add(batch, gradient, {.loss = batch_loss, .weight = count});
+    }
+    if (!step->Reduce()) continue;
+    const Outcome outcome = step->Commit();
+    if (outcome == Outcome::kApply) optimizer.Apply(*step);
+    if (outcome == Outcome::kVoid) continue;
+
+    loss = step->loss();
+    const std::int64_t number = step->number().value();
+    if (worker->rank().value() == 0 && number % flags.report_every == 0) {
+      std::printf("step %lld of %lld, loss %.4f, %d workers\n", static_cast<long long>(number),
+                  static_cast<long long>(flags.steps), loss, worker->world_size());
+      std::fflush(stdout);
+    }
+  }
+  const Status end = worker->Finish();  // (5) says why it ended
+  if (!end.ok()) return Fail(end);
+  std::printf("done at step %lld, loss %.4f, weights %s\n",
+              static_cast<long long>(worker->committed().value()), loss, DigestOf(weights).c_str());
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app(
+      "Trains a small character-level language model on several workers, which may die and come "
+      "back.\nStart it with `muster run`; every worker of a job needs the same flags.");
+  app.option_defaults()->always_capture_default();
+  app.add_option("--steps", flags.steps, "Updates until the job ends")->check(CLI::PositiveNumber);
+  app.add_option("--min-workers", flags.min_workers, "Training waits while there are fewer");
+  app.add_option("--max-workers", flags.max_workers, "More are kept as spares");
+  app.add_option("--seed", flags.seed, "Of the initial weights and the order of the samples");
+  app.add_option("--batch", flags.batch, "Samples of one update, over all workers");
+  app.add_option("--micro-batches", flags.micro_batches, "Parts of a batch; >= max-workers");
+  app.add_option("--context", flags.context, "Characters that a prediction is made from")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--embedding", flags.embedding, "Values per character")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--hidden", flags.hidden, "Units of each of the two hidden layers")
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--learning-rate", flags.learning_rate, "Of Adam")->check(CLI::PositiveNumber);
+  std::string optimizer = "replicated";
+  app.add_option("--optimizer", optimizer, "Its state: whole on every worker, or cut over them")
+      ->check(CLI::IsMember({"replicated", "sharded"}));
+  app.add_option("--checkpoint-dir", flags.checkpoint_dir, "Needed by --optimizer sharded");
+  app.add_option("--checkpoint-every", flags.checkpoint_every, "Steps; 0: only the needed ones");
+  app.add_option("--failure-timeout", flags.failure_timeout_ms,
+                 "How long a worker may be silent before it is taken for dead, as 500ms or 2s")
+      ->transform(CLI::AsNumberWithUnit(std::map<std::string, std::int64_t>{{"ms", 1}, {"s", 1000}},
+                                        CLI::AsNumberWithUnit::UNIT_REQUIRED))
+      ->default_str(std::to_string(flags.failure_timeout_ms) + "ms");
+  app.add_option("--report-every", flags.report_every, "Steps between two lines of progress")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--text", flags.text, "Files to train on instead of the licence texts");
+  CLI11_PARSE(app, argc, argv);
+  flags.sharded = optimizer == "sharded";
+  return Train(flags);
+}
+
+}  // namespace
+}  // namespace char_lm
+
+int main(int argc, char** argv) { return char_lm::Main(argc, argv); }
