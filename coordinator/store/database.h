@@ -1,0 +1,74 @@
+// One RocksDB in one directory on a local disk: keys and values as bytes, in three column families.
+// Journal knows what they mean. RocksDB's lock lets a single process have it open.
+//
+// Used by one thread at a time. Never fork after opening: a child inherits RocksDB's state without
+// its threads, and hangs (a child that calls exec at once is fine).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "protocol/status.h"
+
+namespace muster::store {
+
+enum class Family { kMeta, kJobs, kCheckpoints };
+
+// Sets a key, or deletes it when there is no value.
+struct KeyChange {
+  Family family = Family::kMeta;
+  std::string key;
+  std::optional<std::string> value;
+};
+
+class Database {
+ public:
+  // Opens the database in `directory`, and creates it there when the directory is empty or does not
+  // exist (its parent must). Blocks for the recovery of the log. Each error names the directory and
+  // the remedy:
+  //   kUnavailable         another process, or this one, has it open
+  //   kNotFound            the parent directory does not exist
+  //   kFailedPrecondition  not a directory, or written by a newer version
+  //   kPermissionDenied    not writable
+  //   kResourceExhausted   disk full
+  //   kDataLoss            damaged
+  [[nodiscard]] static Result<std::unique_ptr<Database>> Open(const std::string& directory);
+  ~Database();
+  Database(const Database&) = delete;
+  Database& operator=(const Database&) = delete;
+
+  // Makes all changes durable, in this order, or none of them. Blocks for a sync of the disk.
+  // RocksDB refuses everything after a failed write, so then the database is closed, opened again
+  // (which brings back all that was durable) and the write is tried once more. After an error the
+  // changes may or may not be there at the next opening; the next Write begins with another
+  // opening.
+  [[nodiscard]] Status Write(const std::vector<KeyChange>& changes);
+
+  // The value, or nothing when the key is not there.
+  [[nodiscard]] Result<std::optional<std::string>> Get(Family family, const std::string& key) const;
+  // All keys that begin with `prefix`, in order, with their values.
+  [[nodiscard]] Result<std::vector<std::pair<std::string, std::string>>> Scan(
+      Family family, const std::string& prefix) const;
+
+  [[nodiscard]] const std::string& directory() const { return directory_; }
+  // How often a failed write led to another opening.
+  [[nodiscard]] std::int64_t reopenings() const { return reopenings_; }
+
+ private:
+  struct Handles;  // of RocksDB
+  explicit Database(std::string directory);
+  [[nodiscard]] Status OpenHandles();
+  [[nodiscard]] Status CheckFormat();
+  [[nodiscard]] Status TryWrite(const std::vector<KeyChange>& changes);
+  [[nodiscard]] Status Reopen();
+
+  const std::string directory_;
+  std::unique_ptr<Handles> handles_;  // null after a failed reopening
+  std::int64_t reopenings_ = 0;
+};
+
+}  // namespace muster::store
