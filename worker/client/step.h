@@ -62,8 +62,8 @@ class TrainingStep {
 
   // Adds what one micro-batch of this step gave: the gradient of the *sum* of its losses, of
   // WorkerOptions::gradient_elements values, and loss and weight as sums too. `gradient` is copied
-  // from and free again on return. Each micro-batch is added exactly once, in any order. Misuse is
-  // kept in status().
+  // from and free again on return. Each micro-batch is added exactly once, in the order of
+  // micro_batches(). Misuse is kept in status().
   void Add(const MicroBatch& batch, std::span<const float> gradient, Contribution contribution);
 
   // Sums over all micro-batches of all ranks in an order that does not depend on the ranks, and

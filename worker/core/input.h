@@ -47,6 +47,8 @@ struct AtBoundary {};
 struct OutcomeTaken {};
 // The snapshot of Session::snapshot_due() was taken, or skipped because another one is being saved.
 struct SnapshotTaken {};
+// The training thread has come to build the assigned generation.
+struct FormingBegun {};
 // The assigned generation is built and its state is in place.
 struct FormedHere {
   Generation generation;
@@ -107,8 +109,8 @@ struct Report {
 };
 
 using Input = std::variant<Connected, Disconnected, Received, Aborted, Tick, AtBoundary,
-                           OutcomeTaken, SnapshotTaken, FormedHere, FormBroke, StepOpened,
-                           ReduceBegun, Prepare, VoteDone, OperationBroke, StepsDone, PhaseBegun,
-                           PhaseDone, LeaveWanted, FinishCalled, Report>;
+                           OutcomeTaken, SnapshotTaken, FormingBegun, FormedHere, FormBroke,
+                           StepOpened, ReduceBegun, Prepare, VoteDone, OperationBroke, StepsDone,
+                           PhaseBegun, PhaseDone, LeaveWanted, FinishCalled, Report>;
 
 }  // namespace muster::worker

@@ -64,13 +64,13 @@ bool LeaseWatch::Silent(Instant now) const {
   return !pending_.empty() && now - pending_.front().second >= lease_;
 }
 
-Instant LeaseWatch::NextChange(bool connected) const {
+Instant LeaseWatch::NextChange(bool connected, Instant now) const {
   Instant next = Instant::Never();
   if (connected) {
     next = next_;
     if (!pending_.empty()) next = std::min(next, pending_.front().second + lease_);
   }
-  if (asked_) next = std::min(next, *asked_ + lease_);
+  if (asked_ && *asked_ + lease_ > now) next = std::min(next, *asked_ + lease_);
   return next;
 }
 

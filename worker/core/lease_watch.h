@@ -50,8 +50,9 @@ class LeaseWatch {
   }
   // A heartbeat has waited for its acknowledgement for a whole lease: the connection is dead.
   [[nodiscard]] bool Silent(Instant now) const;
-  // The next instant at which one of the answers above can change by itself.
-  [[nodiscard]] Instant NextChange(bool connected) const;
+  // The next instant after `now` at which something has to be done, or one of the answers above can
+  // change by itself.
+  [[nodiscard]] Instant NextChange(bool connected, Instant now) const;
   [[nodiscard]] Duration lease() const { return lease_; }
 
  private:

@@ -45,17 +45,21 @@ Session::Session(Identity identity, Instant now)
 
 void Session::Handle(const Input& input, Instant now) {
   if (end_) return;
+  handled_at_ = now;
   std::visit([&](const auto& one) { On(one, now); }, input);
-  if (!end_) EnsureLease(now);
+  if (end_) return;
+  GoOnWithoutCoordinator(now);
+  EnsureLease(now);
 }
 
 Instant Session::NextDeadline() const {
   if (end_) return Instant::Never();
-  Instant next = lease_.NextChange(link_ == Link::kUp);
+  Instant next = lease_.NextChange(link_ == Link::kUp, handled_at_);
   if (link_ == Link::kDown) next = std::min(next, redial_at_);
   if (link_ == Link::kGreeting) next = std::min(next, greeted_ + kWelcomeTimeout);
   if (!joined_) next = std::min(next, join_deadline_);
-  if (stopped_ && link_ != Link::kUp) next = std::min(next, stopped_at_ + lease_.lease() / 2);
+  const Instant resume = stopped_at_ + lease_.lease() / 2;
+  if (stopped_ && link_ != Link::kUp && resume > handled_at_) next = std::min(next, resume);
   return next;
 }
 
@@ -159,7 +163,10 @@ void Session::On(const Tick& input, Instant now) {
   if (!joined_ && now >= join_deadline_ && !end_) {
     Lost(Unavailable("no answer"), true, now);
   }
-  // Growth never stops training: agreed to stop, not interrupted, and nobody there to ask.
+}
+
+// Growth never stops training: agreed to stop, not interrupted, and nobody there to ask.
+void Session::GoOnWithoutCoordinator(Instant now) {
   if (stopped_ && !interrupted() && link_ != Link::kUp && lease_.Unreachable(now) &&
       now - stopped_at_ >= lease_.lease() / 2) {
     stopped_ = false;
@@ -169,10 +176,10 @@ void Session::On(const Tick& input, Instant now) {
                     "going on in generation {}",
                     committed_.value(), started_ ? started_->generation.value() : 0));
   }
-  if (lease_.asking() && lease_.MayProceed(link_ == Link::kUp, now)) effects_.wake = true;
 }
 
 void Session::EnsureLease(Instant now) {
+  if (lease_.asking() && lease_.MayProceed(link_ == Link::kUp, now)) effects_.wake = true;
   if (!NeedsLease() || lease_.Valid(now) || lease_.asking()) return;
   lease_.Ask(now);
   if (link_ == Link::kUp) SendHeartbeat(now);

@@ -119,6 +119,7 @@ class Session {
   void Dial();
   void Lost(const Status& why, bool evidence, Instant now);
   void EnsureLease(Instant now);
+  void GoOnWithoutCoordinator(Instant now);
   void SendHeartbeat(Instant now);
   void SendHello();
   void Send(Message message);
@@ -153,6 +154,7 @@ class Session {
   void On(const AtBoundary& input, Instant now);
   void On(const OutcomeTaken& input, Instant now);
   void On(const SnapshotTaken& input, Instant now);
+  void On(const FormingBegun& input, Instant now);
   void On(const FormedHere& input, Instant now);
   void On(const FormBroke& input, Instant now);
   void On(const StepOpened& input, Instant now);
@@ -173,6 +175,7 @@ class Session {
   Prng prng_;
   Backoff backoff_;
   Effects effects_;
+  Instant handled_at_;
   Member member_;
 
   // The connection.

@@ -128,7 +128,6 @@ void Session::OnMessage(const Assign& message, Instant now) {
   assigned_ = record;
   last_record_ = record;
   lineage_ = record.lineage;
-  stage_ = Stage::kForming;
   Notice(fmt::format("generation {}: rank {} of {}, at step {} from {}", record.generation.value(),
                      rank.value(), record.world_size(), record.restore.step.value(),
                      Describe(record.restore.source)));

@@ -60,7 +60,7 @@ void Session::On(const AtBoundary&, Instant now) {
   // A step that the loop gave up is void: it was never voted on.
   if (open_.undecided()) open_.Decide(Outcome::kVoid, {});
   open_.Close();
-  if (stage_ != Stage::kForming) stage_ = Stage::kBoundary;
+  stage_ = Stage::kBoundary;
   if (boundary_due_) {
     boundary_due_ = false;
     if (agreed_.checkpoint && holds_state_ && started_) {
@@ -90,6 +90,11 @@ void Session::StopIfAgreed(Instant now) {
   stopped_ = true;
   stopped_at_ = now;
   Send(Stopped{started_->generation, committed_});
+}
+
+void Session::On(const FormingBegun&, Instant now) {
+  stage_ = Stage::kForming;
+  if (link_ == Link::kUp) SendHeartbeat(now);
 }
 
 void Session::On(const FormedHere& input, Instant) {
@@ -140,7 +145,7 @@ void Session::CommitStep(Outcome outcome, Wishes agreed, Instant now) {
   boundary_due_ = true;
   loss_ = open_loss_;
   skips_ = outcome == Outcome::kSkip ? skips_ + 1 : 0;
-  if (stage_ != Stage::kForming) stage_ = Stage::kApply;
+  stage_ = Stage::kApply;
   effects_.wake = true;
   // The first step of a generation ends an incident: the coordinator hears of it at once.
   if (++commits_here_ == 1 && link_ == Link::kUp) SendHeartbeat(now);

@@ -24,14 +24,14 @@ Result<TransferPlan> PlanTransfers(const TensorSpec& tensor, const GenerationRec
     if (mine.value() >= 0) {
       std::optional<Box> out = Intersect(BoxOf(tensor, mine.value(), base_size),
                                          BoxOf(tensor, member.rank.value(), size));
-      if (out) plan.outgoing.push_back({member.rank, *std::move(out)});
+      if (out) plan.outgoing.push_back({member.rank, std::move(*out)});
     }
     if (member.previous_rank.value() < 0) continue;
     std::optional<Box> in =
         Intersect(BoxOf(tensor, member.previous_rank.value(), base_size), wanted);
     if (!in) continue;
     covered += in->count();
-    plan.incoming.push_back({member.rank, *std::move(in)});
+    plan.incoming.push_back({member.rank, std::move(*in)});
   }
   // Boxes of different previous ranks are disjoint, so their sizes tell whether anything is
   // missing.

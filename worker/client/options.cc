@@ -1,0 +1,115 @@
+#include "worker/client/options.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <random>
+
+#include "checkpoint/format.h"
+#include "protocol/prng.h"
+
+namespace muster {
+
+namespace {
+
+std::string FromEnv(const char* name, std::string otherwise = {}) {
+  const char* value = std::getenv(name);
+  return value == nullptr || *value == '\0' ? std::move(otherwise) : std::string(value);
+}
+
+}  // namespace
+
+WorkerOptions WorkerOptions::FromEnvironment() {
+  WorkerOptions options;
+  options.coordinator = FromEnv("MUSTER_COORDINATOR", options.coordinator);
+  options.job = FromEnv("MUSTER_JOB");
+  options.worker = FromEnv("MUSTER_WORKER");
+  options.node = FromEnv("MUSTER_NODE");
+  options.token = FromEnv("MUSTER_TOKEN");
+  options.record_directory = FromEnv("MUSTER_RECORD_DIR");
+  options.data_address = FromEnv("MUSTER_DATA_ADDRESS");
+  return options;
+}
+
+namespace worker {
+
+namespace {
+
+Status CheckName(const char* what, const std::string& name) {
+  if (name.size() <= kMaxNameBytes) return {};
+  return InvalidArgument(
+      fmt::format("the {} '{}…' is longer than {} bytes", what, name.substr(0, 20), kMaxNameBytes));
+}
+
+std::string HostName() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
+}
+
+}  // namespace
+
+Status CheckOptions(const WorkerOptions& options, const StateTable& table) {
+  MUSTER_RETURN_IF_ERROR(table.status());
+  if (options.job.empty()) {
+    return InvalidArgument("the job has no name: set WorkerOptions::job or MUSTER_JOB");
+  }
+  MUSTER_RETURN_IF_ERROR(CheckName("job name", options.job));
+  MUSTER_RETURN_IF_ERROR(CheckName("worker name", options.worker));
+  MUSTER_RETURN_IF_ERROR(CheckName("node name", options.node));
+  if (options.connect_timeout < Duration()) {
+    return InvalidArgument("connect_timeout must not be negative");
+  }
+  if (options.gradient_elements < 0) {
+    return InvalidArgument("gradient_elements must not be negative; 0 derives it from the state");
+  }
+  if (options.samples < 1 || options.global_batch < 1 || options.micro_batches < 1) {
+    return InvalidArgument(
+        fmt::format("samples ({}), global_batch ({}) and micro_batches ({}) must all be set, each "
+                    "at least 1",
+                    options.samples, options.global_batch, options.micro_batches));
+  }
+  if (table.HasShards() && options.checkpoint_directory.empty()) {
+    return FailedPrecondition(
+        "the state has sharded tensors, whose parts die with the worker that holds them: set "
+        "checkpoint_directory to a directory that all workers share");
+  }
+  if (!options.checkpoint_directory.empty() && options.checkpoint_directory.front() != '/') {
+    return InvalidArgument(fmt::format(
+        "checkpoint_directory '{}' must be an absolute path, as workers may start anywhere",
+        options.checkpoint_directory));
+  }
+  return checkpoint::CheckTensors(table.Specs());
+}
+
+Identity IdentityOf(const WorkerOptions& options, const StateTable& table) {
+  Identity identity;
+  std::random_device random;
+  identity.seed =
+      (std::uint64_t{random()} << 32U) ^ random() ^ Mix64(static_cast<std::uint64_t>(::getpid()));
+  identity.job = JobName(options.job);
+  identity.node = NodeName(options.node.empty() ? HostName() : options.node);
+  identity.explicit_name = !options.worker.empty();
+  identity.worker = WorkerId(
+      identity.explicit_name ? options.worker : "w-" + ToHex(Mix64(identity.seed)).substr(0, 8));
+  identity.pid = ::getpid();
+  identity.url = options.coordinator;
+  identity.connect_timeout = options.connect_timeout;
+  JobSpec& spec = identity.spec;
+  spec.min_workers = options.min_workers;
+  spec.max_workers = options.max_workers;
+  spec.steps = options.steps;
+  spec.seed = options.seed;
+  spec.samples = options.samples;
+  spec.global_batch = options.global_batch;
+  spec.micro_batches = options.micro_batches;
+  spec.failure_timeout = options.failure_timeout;
+  spec.checkpoint_directory = options.checkpoint_directory;
+  spec.checkpoint_every = options.checkpoint_every;
+  spec.checkpoint_keep = options.checkpoint_keep;
+  spec.tensors = table.Specs();
+  return identity;
+}
+
+}  // namespace worker
+}  // namespace muster

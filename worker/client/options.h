@@ -1,0 +1,17 @@
+// From what the user wants to what the session needs.
+#pragma once
+
+#include "protocol/records.h"
+#include "protocol/status.h"
+#include "worker/client/state_table.h"
+#include "worker/client/worker.h"
+#include "worker/core/session.h"
+
+namespace muster::worker {
+
+// Checks the options as far as that is possible without the coordinator, which checks the rest.
+[[nodiscard]] Status CheckOptions(const WorkerOptions& options, const StateTable& table);
+// Names and numbers of this process; the data plane's address is left empty.
+[[nodiscard]] Identity IdentityOf(const WorkerOptions& options, const StateTable& table);
+
+}  // namespace muster::worker

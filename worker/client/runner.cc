@@ -1,0 +1,412 @@
+#include "worker/client/runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "checkpoint/posix_file_system.h"
+#include "checkpoint/writer.h"
+#include "protocol/transport/steady_clock.h"
+#include "worker/client/options.h"
+#include "worker/client/state_transfer.h"
+
+namespace muster::worker {
+
+namespace {
+
+// After the last step: how long the last checkpoint may take to count.
+constexpr Duration kSavePatience = Duration::Seconds(120);
+// What Finish() grants the coordinator beyond the lease.
+constexpr Duration kFinishPatience = Duration::Seconds(10);
+// After this long in BeginStep a line says what is waited for.
+constexpr Duration kSayAfter = Duration::Seconds(1);
+
+}  // namespace
+
+Result<std::unique_ptr<Runner>> Runner::Start(const WorkerOptions& options,
+                                              std::shared_ptr<StateTable> table) {
+  MUSTER_RETURN_IF_ERROR(CheckOptions(options, *table));
+  auto fs = std::make_unique<checkpoint::PosixFileSystem>();
+  if (!options.checkpoint_directory.empty()) {
+    MUSTER_RETURN_IF_ERROR(checkpoint::CheckRoot(*fs, options.checkpoint_directory));
+  }
+  Result<TcpListener> listener = TcpListener::Bind(Endpoint{options.data_address, 0});
+  if (!listener.ok()) return listener.status();
+  Identity identity = IdentityOf(options, *table);
+  Endpoint advertised{options.data_address, listener->address().port};
+  identity.address =
+      options.data_address.empty() ? fmt::format(":{}", advertised.port) : advertised.ToString();
+  const std::int64_t elements =
+      options.gradient_elements > 0 ? options.gradient_elements : table->GradientElements();
+  std::unique_ptr<Runner> runner(
+      new Runner(std::move(identity), std::move(table), std::move(*listener), elements));
+  runner->fs_ = std::move(fs);
+  MUSTER_RETURN_IF_ERROR(runner->records_.Open(options.record_directory, runner->identity_.worker));
+  MUSTER_RETURN_IF_ERROR(runner->Join(options.token, options.leave_on_sigterm));
+  return runner;
+}
+
+Runner::Runner(Identity identity, std::shared_ptr<StateTable> table, TcpListener listener,
+               std::int64_t gradient_elements)
+    : identity_(std::move(identity)),
+      table_(std::move(table)),
+      gradient_elements_(gradient_elements),
+      listener_(std::move(listener)),
+      gradient_(static_cast<std::size_t>(gradient_elements)) {}
+
+Runner::~Runner() {
+  if (communicator_) communicator_->Abort();
+  // Each uses the other: first the one that takes in work.
+  if (control_) control_->Halt();
+  saver_.reset();
+}
+
+Status Runner::Join(const std::string& token, bool leave_on_sigterm) {
+  ControlThread::Hooks hooks;
+  hooks.manifest = [this](WriteManifest request) { saver_->Write(std::move(request)); };
+  hooks.removal = [this](RemoveCheckpoint request) { saver_->Remove(std::move(request)); };
+  control_ = std::make_unique<ControlThread>(
+      ControlThread::Options{identity_, token, leave_on_sigterm}, std::move(hooks));
+  saver_ = std::make_unique<Saver>(std::make_unique<checkpoint::PosixFileSystem>(),
+                                   identity_.spec.checkpoint_directory, [this](Message message) {
+                                     const ControlThread::Lock lock = control_->Acquire();
+                                     control_->Hand(Report{std::move(message)});
+                                   });
+  control_->Start();
+  ControlThread::Lock lock = control_->Acquire();
+  while (!control_->session().joined() && !control_->session().ended()) control_->Wait(lock);
+  if (control_->session().ended()) {
+    const Status status = control_->session().status();
+    // A job that has ended already is no error, and it gives no step.
+    if (!status.ok()) return status;
+  }
+  table_->Seal();
+  return {};
+}
+
+Status Runner::status() const {
+  if (!misuse_.ok()) return misuse_;
+  const ControlThread::Lock lock = control_->Acquire();
+  return control_->session().status();
+}
+
+Step Runner::committed() const {
+  const ControlThread::Lock lock = control_->Acquire();
+  return control_->session().committed();
+}
+
+TrainingStep* Runner::BeginStep() {
+  if (progress_ == Progress::kReduced && step_->status().ok()) {
+    Misuse(*step_, FailedPrecondition(fmt::format(
+                       "step {}: BeginStep() was called after Reduce(), without Commit()",
+                       step_->number().value())));
+  }
+  progress_ = Progress::kNone;
+  if (!misuse_.ok() || finished_) return nullptr;
+  bool said = false;
+  ControlThread::Lock lock = control_->Acquire();
+  control_->Hand(AtBoundary{});
+  for (;;) {
+    const Session& session = control_->session();
+    if (session.started_record() != nullptr) {
+      table_->AdoptCut(session.started_record()->generation);
+    }
+    if (const std::optional<CheckpointKey> key = session.snapshot_due()) {
+      lock.unlock();
+      TakeSnapshotFor(*key);
+      lock.lock();
+      control_->Hand(SnapshotTaken{});
+      continue;
+    }
+    switch (session.Next(MonotonicNow())) {
+      case Directive::kEnd: return nullptr;
+      case Directive::kWait: WaitSaidOnce(lock, &said); break;
+      case Directive::kForm: {
+        const GenerationRecord record = *session.assigned();
+        lock.unlock();
+        Form(record);
+        lock.lock();
+        break;
+      }
+      case Directive::kTrain:
+      case Directive::kFinish: {
+        const bool train = session.Next(MonotonicNow()) == Directive::kTrain;
+        record_ = *session.started_record();
+        rank_ = session.RankIn(record_);
+        member_ = session.member();
+        lock.unlock();
+        if (const Status status = GatherDerived(*table_, *communicator_); !status.ok()) {
+          OperationFailedWith(status);
+        } else if (!train) {
+          FinishSteps();
+        } else if (OpenStep()) {
+          return step_.get();
+        }
+        lock.lock();
+        break;
+      }
+    }
+  }
+}
+
+void Runner::WaitSaidOnce(ControlThread::Lock& lock, bool* said) {
+  if (*said) return control_->Wait(lock);
+  if (control_->WaitFor(lock, kSayAfter)) return;
+  *said = true;
+  const Session& session = control_->session();
+  std::fprintf(stderr, "muster: worker %s at step %lld waits for %s\n", name().c_str(),
+               static_cast<long long>(session.committed().value()),
+               session.assigned() != nullptr         ? "the other members of the new generation"
+               : session.started_record() == nullptr ? "a generation to be formed with it"
+                                                     : "the coordinator's word");
+}
+
+void Runner::TakeSnapshotFor(const CheckpointKey& key) {
+  checkpoint::ShardPlan plan;
+  plan.job = identity_.job.value();
+  plan.key = key;
+  {
+    const ControlThread::Lock lock = control_->Acquire();
+    const GenerationRecord* record = control_->session().started_record();
+    // Fenced meanwhile: there is nothing to save any more.
+    if (record == nullptr || record->generation != key.generation) return;
+    plan.lineage = record->lineage;
+    plan.rank = control_->session().RankIn(*record);
+    plan.world_size = record->world_size();
+  }
+  plan.tensors = identity_.spec.tensors;
+  const Rank rank = plan.rank;
+  Status problem = ResourceExhausted("busy: the checkpoint before is still being written");
+  if (!saver_->busy()) {
+    Result<Snapshot> snapshot = TakeSnapshot(*table_, std::move(plan));
+    if (snapshot.ok()) {
+      last_save_ = key;
+      return saver_->Save(std::move(*snapshot));
+    }
+    problem = snapshot.status();
+  }
+  const ControlThread::Lock lock = control_->Acquire();
+  control_->Hand(Report{ShardFailed{key, rank, problem.code(), problem.message()}});
+}
+
+void Runner::Form(const GenerationRecord& record) {
+  const Instant begun = MonotonicNow();
+  TcpGroup group;
+  group.job = identity_.job;
+  group.lineage = record.lineage;
+  group.generation = record.generation;
+  TcpOptions options;
+  Status status;
+  for (const MemberEntry& member : record.members) {
+    Result<Endpoint> endpoint = Endpoint::Parse(member.address);
+    if (!endpoint.ok() && status.ok()) status = endpoint.status();
+    group.endpoints.push_back(endpoint.ok() ? *endpoint : Endpoint());
+  }
+  communicator_.reset();
+  {
+    const ControlThread::Lock lock = control_->Acquire();
+    const Session& session = control_->session();
+    // Taken back meanwhile: an abort that has been done already would miss the new communicator.
+    if (session.assigned() == nullptr || session.assigned()->generation != record.generation)
+      return;
+    group.rank = session.RankIn(record);
+    options.forming_deadline = session.forming_timeout();
+    options.progress_deadline = session.progress_timeout();
+    communicator_ = std::make_shared<TcpCommunicator>(listener_, std::move(group), options);
+    control_->SetCommunicator(communicator_);
+    control_->Hand(FormingBegun{});
+  }
+  if (status.ok()) status = communicator_->Connect();
+  if (status.ok()) status = ProveCommunicator(*communicator_);
+  const Instant connected = MonotonicNow();
+  RestoreReport report;
+  if (status.ok()) {
+    report =
+        RestoreState(*table_, *communicator_, record, *fs_, identity_.spec.checkpoint_directory);
+    status = report.status;
+  }
+  if (record.restore.source != RestoreSource::kInitial) table_->MarkTrained();
+  if (!status.ok()) communicator_->Abort();
+  const ControlThread::Lock lock = control_->Acquire();
+  if (status.ok()) {
+    control_->Hand(FormedHere{record.generation, (connected - begun).ToMillis(),
+                              (MonotonicNow() - connected).ToMillis(), report.bytes});
+  } else if (status.code() != Code::kInterrupted) {
+    FormFailed failure;
+    failure.generation = record.generation;
+    failure.code = status.code();
+    failure.reason = status.message().substr(0, kMaxReasonBytes);
+    failure.peer = communicator_->failed_peer().value_or(Rank(-1));
+    if (report.bad_checkpoint) failure.bad_checkpoint = record.restore.checkpoint;
+    control_->Hand(FormBroke{std::move(failure)});
+  }
+}
+
+MicroBatch Runner::MakeMicroBatch(Step number, const StepBatch& batch, std::int32_t index) const {
+  const SampleOrder order(identity_.spec.seed, batch.epoch, identity_.spec.samples);
+  const Range positions = PositionsOf(batch, index);
+  std::vector<std::int64_t> samples;
+  samples.reserve(static_cast<std::size_t>(positions.size()));
+  for (std::int64_t p = positions.lo; p < positions.hi; ++p) samples.push_back(order.At(p));
+  return {index, SeedOf(identity_.spec, number, index), std::move(samples)};
+}
+
+bool Runner::OpenStep() {
+  Step number;
+  {
+    const ControlThread::Lock lock = control_->Acquire();
+    const Session& session = control_->session();
+    if (!session.Running(record_.generation)) return false;
+    number = session.committed().Next();
+    control_->Hand(StepOpened{});
+  }
+  step_.reset(new TrainingStep(*this));
+  step_->number_ = number;
+  batch_ = BatchOf(identity_.spec, number);
+  ranges_.clear();
+  for (std::int32_t r = 0; r < record_.world_size(); ++r) {
+    ranges_.push_back(DealTo(batch_, Rank(r), record_.world_size()));
+  }
+  dealt_ = ranges_[static_cast<std::size_t>(rank_.value())];
+  for (std::int64_t index = dealt_.lo; index < dealt_.hi; ++index) {
+    step_->micro_batches_.push_back(
+        MakeMicroBatch(number, batch_, static_cast<std::int32_t>(index)));
+  }
+  if (sums_ && sums_->leaves() == batch_.micro_batches && sums_->range() == dealt_) {
+    sums_->Clear();
+    scalars_->Clear();
+  } else {
+    sums_.emplace(batch_.micro_batches, dealt_, gradient_elements_);
+    scalars_.emplace(batch_.micro_batches, dealt_, 2);
+  }
+  added_ = 0;
+  progress_ = Progress::kAdding;
+  return true;
+}
+
+void Runner::FinishSteps() {
+  StepEntry entry;
+  {
+    const ControlThread::Lock lock = control_->Acquire();
+    entry = EntryOf(control_->session().committed());
+  }
+  if (records_.active()) {
+    entry.digest = table_->Digest();
+    if (const Status status = records_.WriteFinal(entry); !status.ok()) {
+      std::fprintf(stderr, "muster: %s\n", status.message().c_str());
+    }
+  }
+  AwaitSave();
+  const ControlThread::Lock lock = control_->Acquire();
+  if (control_->session().Running(record_.generation)) control_->Hand(StepsDone{});
+}
+
+// The last checkpoint is worth waiting for: it is the result of the whole run.
+void Runner::AwaitSave() {
+  if (!last_save_) return;
+  const Instant deadline = MonotonicNow() + kSavePatience;
+  ControlThread::Lock lock = control_->Acquire();
+  for (;;) {
+    const Session& session = control_->session();
+    const Instant now = MonotonicNow();
+    if (!session.Running(record_.generation) || now >= deadline) return;
+    if (session.last_announced() >= last_save_ || session.last_aborted() == last_save_) return;
+    control_->WaitFor(lock, deadline - now);
+  }
+}
+
+void Runner::OperationFailedWith(const Status& status) {
+  if (status.code() != Code::kInterrupted) {
+    const ControlThread::Lock lock = control_->Acquire();
+    OperationBroke broke;
+    broke.generation = record_.generation;
+    broke.step = control_->session().committed().Next();
+    broke.code = status.code();
+    broke.reason = status.message().substr(0, kMaxReasonBytes);
+    broke.peer = communicator_->failed_peer().value_or(Rank(-1));
+    control_->Hand(broke);
+  }
+  communicator_->Abort();
+}
+
+void Runner::GiveUpStep(const std::string& reason) {
+  {
+    const ControlThread::Lock lock = control_->Acquire();
+    OperationBroke broke;
+    broke.generation = record_.generation;
+    broke.step = control_->session().committed().Next();
+    broke.code = Code::kFailedPrecondition;
+    broke.reason = reason.substr(0, kMaxReasonBytes);
+    control_->Hand(broke);
+  }
+  if (communicator_) communicator_->Abort();
+}
+
+Status Runner::Finish() {
+  if (finished_) return *finished_;
+  {
+    ControlThread::Lock lock = control_->Acquire();
+    const Session& session = control_->session();
+    if (!session.ended()) {
+      control_->Hand(FinishCalled{misuse_.ok() ? "Finish() was called" : misuse_.message()});
+    }
+    // When all workers finish here, the job ends without more ado. Otherwise the others wait for
+    // this one in their next step; that step is void.
+    const Duration lease = identity_.spec.failure_timeout;
+    Instant deadline = MonotonicNow() + lease;
+    bool gave_up = false;
+    while (!session.ended()) {
+      const Instant now = MonotonicNow();
+      if (now >= deadline && gave_up) break;
+      if (now >= deadline) {
+        gave_up = true;
+        deadline = now + kFinishPatience;
+        lock.unlock();
+        GiveUpStep("it has left the training loop");
+        lock.lock();
+        continue;
+      }
+      control_->WaitFor(lock, deadline - now);
+    }
+    finished_ =
+        session.ended()
+            ? session.status()
+            : Unavailable(fmt::format("the coordinator at {} did not confirm the end of worker {}",
+                                      identity_.url, name()));
+  }
+  if (!misuse_.ok()) finished_ = misuse_;
+  if (communicator_) communicator_->Abort();
+  control_->Stop();
+  saver_.reset();
+  return *finished_;
+}
+
+void Runner::BeginPhase(const std::string& name, Duration limit) {
+  const ControlThread::Lock lock = control_->Acquire();
+  control_->Hand(PhaseBegun{name.substr(0, kMaxNameBytes), MonotonicNow() + limit});
+}
+
+void Runner::EndPhase() {
+  const ControlThread::Lock lock = control_->Acquire();
+  control_->Hand(PhaseDone{});
+}
+
+std::vector<MicroBatch> Runner::Upcoming(int count) const {
+  std::vector<MicroBatch> upcoming;
+  if (!step_ || rank_.value() < 0) return upcoming;
+  Step number = step_->number();
+  for (int i = 0; i < count; ++i) {
+    number = number.Next();
+    if (identity_.spec.steps > 0 && number.value() > identity_.spec.steps) break;
+    const StepBatch batch = BatchOf(identity_.spec, number);
+    const Range dealt = DealTo(batch, rank_, record_.world_size());
+    for (std::int64_t index = dealt.lo; index < dealt.hi; ++index) {
+      upcoming.push_back(MakeMicroBatch(number, batch, static_cast<std::int32_t>(index)));
+    }
+  }
+  return upcoming;
+}
+
+}  // namespace muster::worker

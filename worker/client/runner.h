@@ -1,0 +1,116 @@
+// The training thread's side of a worker: what BeginStep, Add, Reduce, Commit and Finish do.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/file_system.h"
+#include "worker/client/control_thread.h"
+#include "worker/client/record_writer.h"
+#include "worker/client/saver.h"
+#include "worker/client/state_table.h"
+#include "worker/client/step.h"
+#include "worker/client/worker.h"
+#include "worker/collective/reduction_tree.h"
+#include "worker/collective/tcp_communicator.h"
+#include "worker/collective/tcp_listener.h"
+#include "worker/core/micro_batch_plan.h"
+
+namespace muster::worker {
+
+// Threads: the training thread, except RequestLeave().
+class Runner {
+ public:
+  // As Worker::Join.
+  [[nodiscard]] static Result<std::unique_ptr<Runner>> Start(const WorkerOptions& options,
+                                                             std::shared_ptr<StateTable> table);
+  ~Runner();
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
+
+  // As in Worker and TrainingStep.
+  [[nodiscard]] TrainingStep* BeginStep();
+  void Add(TrainingStep& step, const MicroBatch& batch, std::span<const float> gradient,
+           Contribution contribution);
+  [[nodiscard]] bool Reduce(TrainingStep& step);
+  [[nodiscard]] Outcome Commit(TrainingStep& step);
+  [[nodiscard]] Status Finish();
+  void RequestLeave() const noexcept { control_->RequestLeave(); }
+  void BeginPhase(const std::string& name, Duration limit);
+  void EndPhase();
+  [[nodiscard]] std::vector<MicroBatch> Upcoming(int count) const;
+
+  [[nodiscard]] Status status() const;
+  [[nodiscard]] Rank rank() const { return rank_; }
+  [[nodiscard]] std::int32_t world_size() const { return record_.world_size(); }
+  [[nodiscard]] Generation generation() const { return record_.generation; }
+  [[nodiscard]] Lineage lineage() const { return record_.lineage; }
+  [[nodiscard]] Step committed() const;
+  [[nodiscard]] const std::string& name() const { return identity_.worker.value(); }
+
+ private:
+  // Where the present step stands.
+  enum class Progress { kNone, kAdding, kReduced, kOver };
+
+  Runner(Identity identity, std::shared_ptr<StateTable> table, TcpListener listener,
+         std::int64_t gradient_elements);
+  [[nodiscard]] Status Join(const std::string& token, bool leave_on_sigterm);
+
+  // runner.cc
+  void TakeSnapshotFor(const CheckpointKey& key);
+  void Form(const GenerationRecord& record);
+  [[nodiscard]] bool OpenStep();
+  void FinishSteps();
+  void AwaitSave();
+  void WaitSaidOnce(ControlThread::Lock& lock, bool* said);
+  [[nodiscard]] MicroBatch MakeMicroBatch(Step number, const StepBatch& batch,
+                                          std::int32_t index) const;
+  // An operation of the data plane failed in the present generation: reported, unless it was
+  // interrupted, and the communicator given up.
+  void OperationFailedWith(const Status& status);
+  void GiveUpStep(const std::string& reason);
+
+  // runner_step.cc
+  void Misuse(TrainingStep& step, Status status);
+  [[nodiscard]] Status ReduceAll(TrainingStep& step);
+  [[nodiscard]] bool Vote(TrainingStep& step, Outcome vote, Wishes wishes);
+  void WriteRecord(const TrainingStep& step, Outcome outcome);
+  [[nodiscard]] StepEntry EntryOf(Step step) const;
+
+  const Identity identity_;
+  const std::shared_ptr<StateTable> table_;
+  const std::int64_t gradient_elements_;
+  TcpListener listener_;
+  std::unique_ptr<checkpoint::FileSystem> fs_;
+  RecordWriter records_;
+  std::unique_ptr<ControlThread> control_;
+  std::unique_ptr<Saver> saver_;  // after control_: it reports to it until it has ended
+
+  std::shared_ptr<TcpCommunicator> communicator_;
+  // Of the generation that trains, as of the last BeginStep.
+  GenerationRecord record_;
+  Rank rank_{-1};
+  Member member_;
+
+  // The present step.
+  std::unique_ptr<TrainingStep> step_;
+  Progress progress_ = Progress::kNone;
+  StepBatch batch_;
+  Range dealt_;  // micro-batches of this rank
+  std::size_t added_ = 0;
+  std::vector<Range> ranges_;  // micro-batches of each rank
+  std::optional<PartialSums<float>> sums_;
+  std::optional<PartialSums<double>> scalars_;  // loss and weight
+  std::vector<float> gradient_;
+  bool finite_ = false;
+  std::uint64_t digest_ = 0;
+
+  std::optional<CheckpointKey> last_save_;
+  Status misuse_;
+  std::optional<Status> finished_;
+};
+
+}  // namespace muster::worker

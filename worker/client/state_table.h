@@ -1,0 +1,101 @@
+// What TrainingState holds: the registered tensors and the storage of the sharded ones.
+//
+// A sharded tensor has two cuts while a generation forms: the one it is held in, which stays the
+// source for everybody until the generation has started, and the one that is being filled.
+//
+// Threads: the training thread alone, once sealed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "protocol/box.h"
+#include "protocol/ids.h"
+#include "protocol/status.h"
+
+namespace muster::worker {
+
+// Bytes aligned for any element and for vector instructions; not initialized.
+class AlignedBytes {
+ public:
+  AlignedBytes() = default;
+  explicit AlignedBytes(std::size_t size);
+  [[nodiscard]] std::span<std::byte> span() const { return {bytes_.get(), size_}; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* bytes) const;
+  };
+  std::unique_ptr<std::byte, Free> bytes_;
+  std::size_t size_ = 0;
+};
+
+enum class TensorKind { kReplicated, kSharded, kDerived };
+
+struct TensorSlot {
+  TensorKind kind = TensorKind::kReplicated;
+  TensorSpec spec;                     // of a derived tensor: that of its source, not cut
+  std::span<std::byte> memory;         // the user's; of replicated and derived tensors
+  std::vector<std::byte> fill;         // sharded: one element
+  std::span<const std::byte> initial;  // sharded: the whole tensor; empty: `fill` counts
+  std::shared_ptr<TensorSlot> from;    // derived
+
+  Box box;  // sharded: the held cut
+  AlignedBytes held;
+  Box next_box;  // the cut of the generation being formed
+  AlignedBytes next;
+  bool keeps = false;  // `next` is `held` itself: the cut does not change
+
+  // Where the cut being formed is to be written, or `held` when it does not change.
+  [[nodiscard]] std::span<std::byte> Target() const { return keeps ? held.span() : next.span(); }
+};
+
+class StateTable {
+ public:
+  void Add(std::shared_ptr<TensorSlot> slot);
+  void Fail(Status status);
+  [[nodiscard]] const Status& status() const { return status_; }
+  // Nothing can be added any more.
+  void Seal() { sealed_ = true; }
+
+  // All tensors in the order of registration.
+  [[nodiscard]] const std::vector<std::shared_ptr<TensorSlot>>& slots() const { return slots_; }
+  // Those that are saved: all but derived ones. What the job's spec lists.
+  [[nodiscard]] std::vector<TensorSpec> Specs() const;
+  [[nodiscard]] std::vector<TensorSlot*> Stored() const;
+  [[nodiscard]] bool HasShards() const;
+  // float32 elements of replicated and derived tensors.
+  [[nodiscard]] std::int64_t GradientElements() const;
+
+  // Prepares the cut of `generation` for `rank` of `world_size`, storage not initialized; with
+  // `same_cut` the held storage goes on. kResourceExhausted when there is no memory.
+  Status BeginCut(Generation generation, Rank rank, std::int32_t world_size, bool same_cut);
+  // The cut of `generation` is complete: it becomes the held one. Without effect for any other.
+  void AdoptCut(Generation generation);
+  // Forgets a cut that did not become one.
+  void DropCut();
+
+  // The registered memory does not hold the initial values any more: training has begun.
+  void MarkTrained() { trained_ = true; }
+  [[nodiscard]] bool trained() const { return trained_; }
+
+  // XXH3 over replicated and derived tensors, in the order of registration.
+  [[nodiscard]] std::uint64_t Digest() const;
+
+ private:
+  std::vector<std::shared_ptr<TensorSlot>> slots_;
+  std::optional<Generation> cutting_;
+  Status status_;
+  bool sealed_ = false;
+  bool trained_ = false;
+};
+
+// One element of `dtype` with the value nearest to `value`; an error when it does not fit.
+[[nodiscard]] Result<std::vector<std::byte>> EncodeElement(DType dtype, double value);
+
+}  // namespace muster::worker

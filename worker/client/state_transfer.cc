@@ -1,0 +1,226 @@
+#include "worker/client/state_transfer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <vector>
+
+#include "checkpoint/reader.h"
+#include "checkpoint/reshard.h"
+#include "worker/core/transfer_plan.h"
+
+namespace muster::worker {
+
+namespace {
+
+using Incoming = std::vector<std::span<std::byte>>;
+using Outgoing = std::vector<std::span<const std::byte>>;
+
+// Where the elements of `part` lie in a buffer that holds `box`, when they lie there in one piece.
+std::optional<std::size_t> OffsetOf(const Box& box, const Box& part) {
+  const checkpoint::RunCursor cursor(box, part, part);
+  if (!cursor.valid() || cursor.run().count != part.count()) return std::nullopt;
+  return static_cast<std::size_t>(cursor.run().from);
+}
+
+std::size_t BytesOf(const TensorSpec& spec, const Box& box) {
+  return static_cast<std::size_t>(box.count() * SizeOf(spec.dtype));
+}
+
+// Does every member keep its rank in a world of the same size? Then no shard moves.
+bool SameCut(const GenerationRecord& record) {
+  if (record.restore.source != RestoreSource::kLive) return false;
+  return record.restore.base_world_size == record.world_size() &&
+         std::ranges::all_of(record.members, [](const MemberEntry& member) {
+           return member.previous_rank == member.rank;
+         });
+}
+
+Status MoveShard(TensorSlot& slot, Communicator& communicator, const GenerationRecord& record,
+                 std::int64_t* bytes) {
+  const Rank rank = communicator.rank();
+  Result<TransferPlan> plan = PlanTransfers(slot.spec, record, rank);
+  if (!plan.ok()) return plan.status();
+  const auto world_size = static_cast<std::size_t>(communicator.world_size());
+  const auto element = static_cast<std::size_t>(SizeOf(slot.spec.dtype));
+  Outgoing outgoing(world_size);
+  Incoming incoming(world_size);
+  std::deque<AlignedBytes> packed;  // parts that do not lie in one piece
+  for (const Transfer& transfer : plan->outgoing) {
+    const auto peer = static_cast<std::size_t>(transfer.peer.value());
+    const std::size_t size = BytesOf(slot.spec, transfer.box);
+    if (const auto offset = OffsetOf(slot.box, transfer.box)) {
+      outgoing[peer] = slot.held.span().subspan(*offset * element, size);
+      continue;
+    }
+    const std::span<std::byte> into = packed.emplace_back(size).span();
+    checkpoint::CopyBox(slot.box, slot.held.span(), transfer.box, into, transfer.box,
+                        SizeOf(slot.spec.dtype));
+    outgoing[peer] = into;
+  }
+  std::vector<const Transfer*> scattered;
+  for (const Transfer& transfer : plan->incoming) {
+    const auto peer = static_cast<std::size_t>(transfer.peer.value());
+    const std::size_t size = BytesOf(slot.spec, transfer.box);
+    if (transfer.peer != rank) *bytes += static_cast<std::int64_t>(size);
+    if (const auto offset = OffsetOf(slot.next_box, transfer.box)) {
+      incoming[peer] = slot.next.span().subspan(*offset * element, size);
+      continue;
+    }
+    incoming[peer] = packed.emplace_back(size).span();
+    scattered.push_back(&transfer);
+  }
+  MUSTER_RETURN_IF_ERROR(communicator.Exchange(outgoing, incoming));
+  for (const Transfer* transfer : scattered) {
+    checkpoint::CopyBox(transfer->box, incoming[static_cast<std::size_t>(transfer->peer.value())],
+                        slot.next_box, slot.next.span(), transfer->box, SizeOf(slot.spec.dtype));
+  }
+  return {};
+}
+
+// One holder gives a replicated tensor to those who do not have it; holders' memory is not touched.
+Status SpreadReplica(TensorSlot& slot, Communicator& communicator, const GenerationRecord& record,
+                     Rank root, std::int64_t* bytes) {
+  const auto world_size = static_cast<std::size_t>(communicator.world_size());
+  Outgoing outgoing(world_size);
+  Incoming incoming(world_size);
+  for (const MemberEntry& member : record.members) {
+    if (member.previous_rank.value() >= 0) continue;
+    if (communicator.rank() == root) {
+      outgoing[static_cast<std::size_t>(member.rank.value())] = slot.memory;
+    } else if (communicator.rank() == member.rank) {
+      incoming[static_cast<std::size_t>(root.value())] = slot.memory;
+      *bytes += static_cast<std::int64_t>(slot.memory.size());
+    }
+  }
+  return communicator.Exchange(outgoing, incoming);
+}
+
+Status RestoreLive(StateTable& table, Communicator& communicator, const GenerationRecord& record,
+                   std::int64_t* bytes) {
+  const Holders holders = HoldersOf(record);
+  if (holders.first.value() < 0) {
+    return Internal(fmt::format("generation {} restores from live memory, but no member holds it",
+                                record.generation.value()));
+  }
+  const bool same_cut = SameCut(record);
+  for (TensorSlot* slot : table.Stored()) {
+    if (slot->kind == TensorKind::kSharded) {
+      if (!same_cut) MUSTER_RETURN_IF_ERROR(MoveShard(*slot, communicator, record, bytes));
+    } else if (!holders.all) {
+      MUSTER_RETURN_IF_ERROR(SpreadReplica(*slot, communicator, record, holders.first, bytes));
+    }
+  }
+  return {};
+}
+
+void FillShard(TensorSlot& slot) {
+  const std::span<std::byte> target = slot.next.span();
+  if (slot.fill.empty()) {
+    if (target.empty()) return;
+    checkpoint::CopyBox(Box::Whole(slot.spec.shape), slot.initial, slot.next_box, target,
+                        slot.next_box, SizeOf(slot.spec.dtype));
+    return;
+  }
+  for (std::size_t at = 0; at < target.size(); at += slot.fill.size()) {
+    std::memcpy(target.data() + at, slot.fill.data(), slot.fill.size());
+  }
+}
+
+Status RestoreInitial(StateTable& table, Communicator& communicator, std::int64_t* bytes) {
+  // Rank 0's values count, and each rank's own for its shards.
+  const bool needed = communicator.rank() == Rank(0) || table.HasShards();
+  if (table.trained() && needed) {
+    return FailedPrecondition(
+        "the job has to start over, but this process has trained already and its initial values "
+        "are gone: start it again");
+  }
+  for (TensorSlot* slot : table.Stored()) {
+    if (slot->kind == TensorKind::kSharded) {
+      FillShard(*slot);
+      continue;
+    }
+    MUSTER_RETURN_IF_ERROR(communicator.Broadcast(slot->memory, Rank(0)));
+    if (communicator.rank() != Rank(0)) *bytes += static_cast<std::int64_t>(slot->memory.size());
+  }
+  return {};
+}
+
+Status RestoreCheckpoint(StateTable& table, const Restore& restore, checkpoint::FileSystem& fs,
+                         const std::string& root, std::int64_t* bytes) {
+  Result<checkpoint::Manifest> manifest =
+      checkpoint::ReadManifest(fs, root, restore.directory, restore.manifest_digest);
+  if (!manifest.ok()) return manifest.status();
+  if (manifest->record.tensors != table.Specs() || manifest->record.key != restore.checkpoint) {
+    return DataLoss(fmt::format("{}/{} is not a checkpoint of step {} of this job's tensors", root,
+                                restore.directory, restore.checkpoint.step.value()));
+  }
+  std::vector<checkpoint::WantedBox> wanted;
+  const std::vector<TensorSlot*> stored = table.Stored();
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    const bool sharded = stored[i]->kind == TensorKind::kSharded;
+    wanted.push_back({i, sharded ? stored[i]->next_box : Box::Whole(stored[i]->spec.shape),
+                      sharded ? stored[i]->next.span() : stored[i]->memory});
+  }
+  Result<checkpoint::LoadReport> report = checkpoint::LoadBoxes(fs, root, manifest->record, wanted);
+  if (!report.ok()) return report.status();
+  *bytes += report->bytes_read;
+  return {};
+}
+
+}  // namespace
+
+RestoreReport RestoreState(StateTable& table, Communicator& communicator,
+                           const GenerationRecord& record, checkpoint::FileSystem& fs,
+                           const std::string& checkpoint_root) {
+  RestoreReport report;
+  report.status =
+      table.BeginCut(record.generation, communicator.rank(), record.world_size(), SameCut(record));
+  if (!report.status.ok()) return report;
+  switch (record.restore.source) {
+    case RestoreSource::kInitial:
+      report.status = RestoreInitial(table, communicator, &report.bytes);
+      break;
+    case RestoreSource::kLive:
+      report.status = RestoreLive(table, communicator, record, &report.bytes);
+      break;
+    case RestoreSource::kCheckpoint:
+      report.status = RestoreCheckpoint(table, record.restore, fs, checkpoint_root, &report.bytes);
+      report.bad_checkpoint =
+          report.status.code() == Code::kDataLoss || report.status.code() == Code::kNotFound;
+      break;
+  }
+  return report;
+}
+
+Status GatherDerived(StateTable& table, Communicator& communicator) {
+  const std::int32_t world_size = communicator.world_size();
+  for (const auto& slot : table.slots()) {
+    if (slot->kind != TensorKind::kDerived) continue;
+    std::vector<std::int64_t> counts;
+    std::size_t before = 0;
+    for (std::int32_t rank = 0; rank < world_size; ++rank) {
+      counts.push_back(static_cast<std::int64_t>(
+          BytesOf(slot->spec, BoxOf(slot->from->spec, rank, world_size))));
+      if (rank < communicator.rank().value()) before += static_cast<std::size_t>(counts.back());
+    }
+    const std::span<const std::byte> own = slot->from->held.span();
+    if (!own.empty()) std::memcpy(slot->memory.data() + before, own.data(), own.size());
+    MUSTER_RETURN_IF_ERROR(communicator.AllGather(slot->memory, counts));
+  }
+  return {};
+}
+
+Status ProveCommunicator(Communicator& communicator) {
+  const std::int64_t size = communicator.world_size();
+  std::int64_t sums[2] = {1, communicator.rank().value() + 1};
+  MUSTER_RETURN_IF_ERROR(communicator.AllReduce(std::as_writable_bytes(std::span(sums)),
+                                                ElementType::kInt64, ReduceOp::kSum));
+  if (sums[0] == size && sums[1] == size * (size + 1) / 2) return {};
+  return Internal(fmt::format("the new communicator adds up wrong: {} of {} ranks, sum {}", sums[0],
+                              size, sums[1]));
+}
+
+}  // namespace muster::worker

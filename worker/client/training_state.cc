@@ -1,0 +1,145 @@
+#include "worker/client/training_state.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "protocol/limits.h"
+#include "worker/client/state_table.h"
+
+namespace muster {
+
+namespace {
+
+using worker::TensorKind;
+using worker::TensorSlot;
+
+// Checks what all kinds have in common. `memory` is the size of what the user gave for the whole
+// tensor; negative: nothing.
+Status CheckTensor(const TensorSpec& spec, std::int64_t memory) {
+  if (spec.name.empty()) return InvalidArgument("a tensor needs a name");
+  if (spec.name.size() > kMaxNameBytes) {
+    return InvalidArgument(fmt::format("tensor name '{}…' is longer than {} bytes",
+                                       spec.name.substr(0, 20), kMaxNameBytes));
+  }
+  if (spec.shape.size() > kMaxDimensions) {
+    return InvalidArgument(fmt::format("tensor '{}' has {} dimensions; at most {} are possible",
+                                       spec.name, spec.shape.size(), kMaxDimensions));
+  }
+  const Result<std::int64_t> count = CountElements(spec.shape);
+  if (!count.ok()) {
+    return InvalidArgument(fmt::format("tensor '{}': {}", spec.name, count.status().message()));
+  }
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(*count, SizeOf(spec.dtype), &bytes)) {
+    return InvalidArgument(fmt::format("tensor '{}' has more than 2^63 - 1 bytes", spec.name));
+  }
+  if (memory >= 0 && memory != bytes) {
+    return InvalidArgument(
+        fmt::format("tensor '{}' of {} elements {} needs {} bytes of memory, but {} were given",
+                    spec.name, *count, DTypeName(spec.dtype), bytes, memory));
+  }
+  return {};
+}
+
+Status CheckCut(const TensorSpec& spec) {
+  if (spec.cut_dimension >= 0 && spec.cut_dimension < static_cast<int>(spec.shape.size()))
+    return {};
+  return InvalidArgument(fmt::format("tensor '{}' cannot be cut along dimension {}: it has {}",
+                                     spec.name, spec.cut_dimension, spec.shape.size()));
+}
+
+}  // namespace
+
+TrainingState::TrainingState() : table_(std::make_shared<worker::StateTable>()) {}
+TrainingState::~TrainingState() = default;
+TrainingState::TrainingState(const TrainingState&) = default;
+TrainingState& TrainingState::operator=(const TrainingState&) = default;
+
+Status TrainingState::status() const { return table_->status(); }
+
+void TrainingState::AddReplicated(const std::string& name, DType dtype, const Shape& shape,
+                                  std::span<std::byte> memory) {
+  auto slot = std::make_shared<TensorSlot>();
+  slot->spec = {name, dtype, shape, -1};
+  slot->memory = memory;
+  Status status = CheckTensor(slot->spec, static_cast<std::int64_t>(memory.size()));
+  if (!status.ok()) return table_->Fail(std::move(status));
+  table_->Add(std::move(slot));
+}
+
+ShardedTensor TrainingState::AddSharded(const std::string& name, DType dtype, const Shape& shape,
+                                        Cut cut, Fill fill) {
+  auto slot = std::make_shared<TensorSlot>();
+  slot->kind = TensorKind::kSharded;
+  slot->spec = {name, dtype, shape, cut.dimension};
+  slot->box.ranges.assign(shape.size(), Range{});
+  Result<std::vector<std::byte>> element = worker::EncodeElement(dtype, fill.value);
+  Status status = CheckTensor(slot->spec, -1);
+  if (status.ok()) status = CheckCut(slot->spec);
+  if (status.ok()) status = element.status();
+  if (!status.ok()) {
+    table_->Fail(std::move(status));
+    return {};
+  }
+  slot->fill = std::move(*element);
+  table_->Add(slot);
+  return ShardedTensor(std::move(slot));
+}
+
+ShardedTensor TrainingState::AddSharded(const std::string& name, DType dtype, const Shape& shape,
+                                        Cut cut, std::span<const std::byte> initial) {
+  auto slot = std::make_shared<TensorSlot>();
+  slot->kind = TensorKind::kSharded;
+  slot->spec = {name, dtype, shape, cut.dimension};
+  slot->box.ranges.assign(shape.size(), Range{});
+  slot->initial = initial;
+  Status status = CheckTensor(slot->spec, static_cast<std::int64_t>(initial.size()));
+  if (status.ok()) status = CheckCut(slot->spec);
+  if (!status.ok()) {
+    table_->Fail(std::move(status));
+    return {};
+  }
+  table_->Add(slot);
+  return ShardedTensor(std::move(slot));
+}
+
+void TrainingState::AddDerived(const std::string& name, const ShardedTensor& from,
+                               std::span<std::byte> memory) {
+  if (!from.slot_) {
+    return table_->Fail(InvalidArgument(fmt::format(
+        "tensor '{}' is derived from one that was not registered: see the first error", name)));
+  }
+  auto slot = std::make_shared<TensorSlot>();
+  slot->kind = TensorKind::kDerived;
+  slot->spec = from.slot_->spec;
+  slot->spec.name = name;
+  slot->spec.cut_dimension = -1;
+  slot->memory = memory;
+  slot->from = from.slot_;
+  if (from.slot_->spec.cut_dimension != 0) {
+    return table_->Fail(
+        Unimplemented(fmt::format("tensor '{}' is derived from '{}', which is cut along dimension "
+                                  "{}: only dimension 0 can be "
+                                  "gathered",
+                                  name, from.name(), from.slot_->spec.cut_dimension)));
+  }
+  Status status = CheckTensor(slot->spec, static_cast<std::int64_t>(memory.size()));
+  if (!status.ok()) return table_->Fail(std::move(status));
+  table_->Add(std::move(slot));
+}
+
+const std::string& ShardedTensor::name() const {
+  static const std::string kNone;
+  return slot_ ? slot_->spec.name : kNone;
+}
+
+Box ShardedTensor::box() const { return slot_ ? slot_->box : Box{std::vector<Range>(1)}; }
+
+std::span<std::byte> ShardedTensor::bytes() const {
+  return slot_ ? slot_->held.span() : std::span<std::byte>();
+}
+
+bool ShardedTensor::Holds(DType dtype) const { return slot_ && slot_->spec.dtype == dtype; }
+
+}  // namespace muster
