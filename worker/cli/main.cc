@@ -83,7 +83,8 @@ int Run(RunFlags flags) {
   if (!signals.ok()) return Fail(signals.status().message());
   std::unique_ptr<Standalone> standalone;
   if (flags.standalone) {
-    auto started = Standalone::Start(BesideThisExecutable("musterd"), flags.data_dir);
+    auto started =
+        Standalone::Start(BesideThisExecutable("musterd"), flags.data_dir, signals->get());
     if (!started.ok()) return Fail(started.status().message());
     standalone = std::move(*started);
     flags.launcher.coordinator = standalone->url();

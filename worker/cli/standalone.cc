@@ -55,7 +55,8 @@ std::string BesideThisExecutable(const std::string& name) {
 }
 
 Result<std::unique_ptr<Standalone>> Standalone::Start(const std::string& musterd,
-                                                      const std::string& data_directory) {
+                                                      const std::string& data_directory,
+                                                      int signals) {
   std::unique_ptr<Standalone> standalone(new Standalone);
   standalone->musterd_ = musterd;
   standalone->data_directory_ = data_directory;
@@ -73,7 +74,7 @@ Result<std::unique_ptr<Standalone>> Standalone::Start(const std::string& musterd
   std::error_code ignored;
   std::filesystem::remove(standalone->data_directory_ + "/port", ignored);
   MUSTER_RETURN_IF_ERROR(standalone->Launch("127.0.0.1:0"));
-  MUSTER_RETURN_IF_ERROR(standalone->AwaitPort());
+  MUSTER_RETURN_IF_ERROR(standalone->AwaitPort(signals));
   return standalone;
 }
 
@@ -97,7 +98,7 @@ Status Standalone::Launch(const std::string& listen) {
   return {};
 }
 
-Status Standalone::AwaitPort() {
+Status Standalone::AwaitPort(int signals) {
   const FileDescriptor watch(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   if (!watch.open() ||
       inotify_add_watch(watch.get(), data_directory_.c_str(), IN_MOVED_TO | IN_CLOSE_WRITE) < 0) {
@@ -110,8 +111,9 @@ Status Standalone::AwaitPort() {
       url_ = "http://" + address;
       return {};
     }
-    std::array<pollfd, 2> entries = {pollfd{.fd = watch.get(), .events = POLLIN, .revents = 0},
-                                     pollfd{.fd = pidfd(), .events = POLLIN, .revents = 0}};
+    std::array<pollfd, 3> entries = {pollfd{.fd = watch.get(), .events = POLLIN, .revents = 0},
+                                     pollfd{.fd = pidfd(), .events = POLLIN, .revents = 0},
+                                     pollfd{.fd = signals, .events = POLLIN, .revents = 0}};
     const Duration left = deadline - MonotonicNow();
     if (left <= Duration()) {
       return DeadlineExceeded(fmt::format("{} did not begin to listen within {} s", musterd_,
@@ -122,6 +124,7 @@ Status Standalone::AwaitPort() {
       return Unavailable(fmt::format("{} {} before it listened; its last line says why", musterd_,
                                      process_->AwaitEnd().ToString()));
     }
+    if (entries[2].revents != 0) return Interrupted("stopped before musterd listened");
     // What happened is of no interest: the file is looked at again.
     std::array<char, 4096> events;
     while (read(watch.get(), events.data(), events.size()) > 0) {

@@ -19,9 +19,11 @@ namespace muster::cli {
 class Standalone {
  public:
   // Starts `musterd` with `data_directory` (made if it is not there; empty: one under $TMPDIR,
-  // which is removed at the end) and waits until it listens, for at most 30 s.
+  // which is removed at the end) and waits until it listens, for at most 30 s. kInterrupted when
+  // `signals` becomes readable before that.
   [[nodiscard]] static Result<std::unique_ptr<Standalone>> Start(const std::string& musterd,
-                                                                 const std::string& data_directory);
+                                                                 const std::string& data_directory,
+                                                                 int signals);
 
   Standalone(const Standalone&) = delete;
   Standalone& operator=(const Standalone&) = delete;
@@ -38,7 +40,7 @@ class Standalone {
  private:
   Standalone() = default;
   [[nodiscard]] Status Launch(const std::string& listen);
-  [[nodiscard]] Status AwaitPort();
+  [[nodiscard]] Status AwaitPort(int signals);
 
   std::string musterd_;
   std::string data_directory_;

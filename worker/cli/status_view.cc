@@ -142,7 +142,7 @@ void AppendIncident(const Json& incident, std::string* out) {
                       Text(incident, "number"), TimeText(Number(incident, "noticed_unix_ms")),
                       Text(incident, "cause"), Text(incident, "world_before"),
                       Text(incident, "world_after"), Text(incident, "from"), Text(incident, "to"));
-  *out += fmt::format(", state at step {} from {}", Text(incident, "restored_step"),
+  *out += fmt::format("\n    state at step {} from {}", Text(incident, "restored_step"),
                       Text(incident, "restored_from"));
   if (const double redone = Number(incident, "steps_redone"); redone > 0) {
     *out += fmt::format(", {} redone", Plural(redone, "step"));

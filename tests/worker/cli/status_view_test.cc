@@ -53,10 +53,12 @@ RANK  WORKER  NODE  PID   ROLE     STATE                  HEARD      STEP  STAGE
 -     n2-0    n2    99    waiting  alive                  15 ms ago  0     idle
 
 incidents (2 in all, newest first)
-  #2 22:13:32.345 process_died: 4 -> 3 workers, generation 1 -> 3, state at step 100 from checkpoint, 20 steps redone, 2 attempts, going on
+  #2 22:13:32.345 process_died: 4 -> 3 workers, generation 1 -> 3
+    state at step 100 from checkpoint, 20 steps redone, 2 attempts, going on
     abort 0.5, ready 1.2, form 3.0, restore 2.0, first_step 40.0, together 46.8 ms
     blamed: n1-1 (process_died): launcher of node n1 saw pid 4712 end: killed by signal 9 (SIGKILL)
-  #1 22:13:20.000 first_formation: 0 -> 4 workers, generation 0 -> 1, state at step 0 from initial
+  #1 22:13:20.000 first_formation: 0 -> 4 workers, generation 0 -> 1
+    state at step 0 from initial
     abort 0.0, ready 1.0, form 2.0, restore 0.0, first_step 30.0, together 33.0 ms
 
 checkpoints in /data/ck (1 save given up)
