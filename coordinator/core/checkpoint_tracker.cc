@@ -42,10 +42,28 @@ CheckpointEntry* CheckpointTracker::FindEntry(const CheckpointKey& key) {
   return it == entries_.end() ? nullptr : &*it;
 }
 
-bool CheckpointTracker::manifest_pending() const {
-  return std::ranges::any_of(entries_, [](const CheckpointEntry& entry) {
-    return entry.state == CheckpointState::kComplete;
-  });
+bool CheckpointTracker::GivenUp(const CheckpointKey& key) const {
+  return std::ranges::find(given_up_, key) != given_up_.end();
+}
+
+const CheckpointRecord* CheckpointTracker::ManifestDue() const {
+  const auto it = std::ranges::find(entries_, CheckpointState::kComplete, &CheckpointEntry::state);
+  return it == entries_.end() ? nullptr : &it->record;
+}
+
+std::vector<RemoveCheckpoint> CheckpointTracker::RemovalsDue() const {
+  std::vector<RemoveCheckpoint> due;
+  for (const CheckpointEntry& entry : entries_) {
+    if (entry.state != CheckpointState::kDeleting) continue;
+    due.push_back({entry.record.key, entry.record.directory});
+  }
+  return due;
+}
+
+void CheckpointTracker::Expect(const JobRecord& record, const CheckpointKey& key,
+                               const GenerationRecord& writing, Instant deadline) {
+  if (FindEntry(key) != nullptr || GivenUp(key) || IsVoid(record, key)) return;
+  saves_.try_emplace(key, Save{writing, {}, deadline});
 }
 
 CheckpointTracker::Progress CheckpointTracker::OnShardWritten(const JobRecord& record,
@@ -55,9 +73,10 @@ CheckpointTracker::Progress CheckpointTracker::OnShardWritten(const JobRecord& r
   Progress progress;
   const std::string name = KeyText(shard.key);
   if (FindEntry(shard.key) != nullptr) return progress;  // a repeated report
-  if (std::ranges::find(given_up_, shard.key) != given_up_.end()) return progress;
-  if (shard.lineage != record.lineage || shard.world_size != writing.world_size() ||
-      shard.key.generation != writing.generation) {
+  if (GivenUp(shard.key)) return progress;
+  if (shard.lineage != writing.lineage || shard.world_size != writing.world_size() ||
+      shard.key.generation != writing.generation || shard.file.rank < Rank(0) ||
+      shard.file.rank >= Rank(writing.world_size())) {
     progress.problem = fmt::format("shard of {} refused: not of the generation that writes", name);
     return progress;
   }
@@ -65,11 +84,7 @@ CheckpointTracker::Progress CheckpointTracker::OnShardWritten(const JobRecord& r
     progress.problem = fmt::format("shard of {} refused: a rollback made it void", name);
     return progress;
   }
-  Save& save = saves_[shard.key];
-  if (save.files.empty()) {
-    save.writing = writing;
-    save.deadline = deadline;
-  }
+  Save& save = saves_.try_emplace(shard.key, Save{writing, {}, deadline}).first->second;
   save.files[shard.file.rank] = shard.file;
   if (static_cast<std::int32_t>(save.files.size()) < writing.world_size()) return progress;
   return Complete(record, shard.key, effects);
@@ -78,7 +93,7 @@ CheckpointTracker::Progress CheckpointTracker::OnShardWritten(const JobRecord& r
 CheckpointTracker::Progress CheckpointTracker::Complete(const JobRecord& record,
                                                         const CheckpointKey& key,
                                                         Effects* effects) {
-  const Save save = std::move(saves_.at(key));
+  const Save save = saves_.at(key);
   if (const Status tiled = CheckTiling(record.spec.tensors, save.writing.world_size());
       !tiled.ok()) {
     return GiveUp(key, tiled.message());
@@ -86,7 +101,7 @@ CheckpointTracker::Progress CheckpointTracker::Complete(const JobRecord& record,
   CheckpointEntry entry;
   entry.record.job = record.job.value();
   entry.record.key = key;
-  entry.record.lineage = record.lineage;
+  entry.record.lineage = save.writing.lineage;
   entry.record.world_size = save.writing.world_size();
   entry.record.directory = KeyText(key);
   entry.record.tensors = record.spec.tensors;
@@ -98,12 +113,12 @@ CheckpointTracker::Progress CheckpointTracker::Complete(const JobRecord& record,
   entries_.push_back(entry);
   Put(record, entry, effects);
   Progress progress;
-  progress.write_manifest = entry.record;
+  progress.completed = key;
   return progress;
 }
 
-CheckpointTracker::Progress CheckpointTracker::GiveUp(const CheckpointKey& key,
-                                                      std::string reason) {
+// `key` by value: it may be the one inside of `saves_`.
+CheckpointTracker::Progress CheckpointTracker::GiveUp(CheckpointKey key, std::string reason) {
   Progress progress;
   saves_.erase(key);
   given_up_.push_back(key);
@@ -115,8 +130,7 @@ CheckpointTracker::Progress CheckpointTracker::GiveUp(const CheckpointKey& key,
 
 CheckpointTracker::Progress CheckpointTracker::OnShardFailed(const ShardFailed& failure) {
   // The save may not be known yet: the failing rank can be the first to report.
-  if (FindEntry(failure.key) != nullptr) return {};
-  if (std::ranges::find(given_up_, failure.key) != given_up_.end()) return {};
+  if (FindEntry(failure.key) != nullptr || GivenUp(failure.key)) return {};
   return GiveUp(failure.key, fmt::format("rank {} could not write its shard: {}",
                                          failure.rank.value(), failure.reason));
 }
@@ -166,14 +180,13 @@ std::vector<RemoveCheckpoint> CheckpointTracker::Retain(const JobRecord& record,
   return remove;
 }
 
-CheckpointTracker::Progress CheckpointTracker::OnRemoved(const JobRecord& record,
-                                                         const CheckpointRemoved& message,
-                                                         Effects* effects) {
+bool CheckpointTracker::OnRemoved(const JobRecord& record, const CheckpointRemoved& message,
+                                  Effects* effects) {
   const auto removed = std::erase_if(entries_, [&](const CheckpointEntry& entry) {
     return entry.record.key == message.key && entry.state == CheckpointState::kDeleting;
   });
   if (removed > 0) effects->persist.emplace_back(DropCheckpoint{record.job, message.key});
-  return {};
+  return removed > 0;
 }
 
 std::vector<CheckpointTracker::Progress> CheckpointTracker::OnTime(Instant now) {
@@ -187,8 +200,25 @@ std::vector<CheckpointTracker::Progress> CheckpointTracker::OnTime(Instant now) 
       missing += fmt::format("{}rank {} (worker {})", missing.empty() ? "" : ", ",
                              member.rank.value(), member.member.worker.value());
     }
-    given_up.push_back(GiveUp(CheckpointKey(key), "no shard in time from " + missing));
+    given_up.push_back(GiveUp(key, "no shard in time from " + missing));
   }
+  return given_up;
+}
+
+std::vector<CheckpointTracker::Progress> CheckpointTracker::GiveUpLost(
+    const std::set<Member>& present) {
+  std::vector<std::pair<CheckpointKey, std::string>> lost;
+  for (const auto& [key, save] : saves_) {
+    for (const MemberEntry& member : save.writing.members) {
+      if (save.files.contains(member.rank) || present.contains(member.member)) continue;
+      lost.emplace_back(key, fmt::format("rank {} (worker {}) went before its shard was written",
+                                         member.rank.value(), member.member.worker.value()));
+      break;
+    }
+  }
+  std::vector<Progress> given_up;
+  given_up.reserve(lost.size());
+  for (auto& [key, reason] : lost) given_up.push_back(GiveUp(key, std::move(reason)));
   return given_up;
 }
 
@@ -228,17 +258,6 @@ bool CheckpointTracker::Strike(const JobRecord& record, const CheckpointKey& key
   return entry->strikes >= kCheckpointStrikes;
 }
 
-CheckpointTracker::Progress CheckpointTracker::Unfinished() const {
-  Progress progress;
-  for (const CheckpointEntry& entry : entries_) {
-    if (entry.state == CheckpointState::kComplete) progress.write_manifest = entry.record;
-    if (entry.state == CheckpointState::kDeleting) {
-      progress.remove.push_back({entry.record.key, entry.record.directory});
-    }
-  }
-  return progress;
-}
-
 bool CheckpointTracker::Pending(const CheckpointKey& key, const std::vector<Rank>& alive) const {
   const auto entry =
       std::ranges::find_if(entries_, [&](const CheckpointEntry& e) { return e.record.key == key; });
@@ -248,6 +267,24 @@ bool CheckpointTracker::Pending(const CheckpointKey& key, const std::vector<Rank
   return std::ranges::all_of(it->second.writing.members, [&](const MemberEntry& member) {
     return it->second.files.contains(member.rank) ||
            std::ranges::find(alive, member.rank) != alive.end();
+  });
+}
+
+CheckpointTracker::Fate CheckpointTracker::FateOf(const CheckpointKey& key) const {
+  if (saves_.contains(key)) return Fate::kUnderWay;
+  if (GivenUp(key)) return Fate::kGivenUp;
+  for (const CheckpointEntry& entry : entries_) {
+    if (entry.record.key != key) continue;
+    if (entry.state == CheckpointState::kComplete) return Fate::kUnderWay;
+    return entry.state == CheckpointState::kVoid ? Fate::kGivenUp : Fate::kAnnounced;
+  }
+  return Fate::kUnknown;
+}
+
+bool CheckpointTracker::Owes(const Member& member) const {
+  return std::ranges::any_of(saves_, [&](const auto& pending) {
+    const MemberEntry* entry = Find(pending.second.writing, member);
+    return entry != nullptr && !pending.second.files.contains(entry->rank);
   });
 }
 

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,34 +22,48 @@ class CheckpointTracker {
 
   // What the caller has to tell to whom, besides the durable effects that are appended for it.
   struct Progress {
-    std::optional<CheckpointRecord> write_manifest;  // to one worker
-    std::optional<CheckpointKey> announced;          // to all
-    std::optional<CheckpointAborted> aborted;        // to all
-    std::vector<RemoveCheckpoint> remove;            // to one worker
-    std::string problem;  // a message that was refused, for the event log
+    std::optional<CheckpointKey> completed;    // all shards are durable: see ManifestDue
+    std::optional<CheckpointKey> announced;    // to all
+    std::optional<CheckpointAborted> aborted;  // to all
+    std::vector<RemoveCheckpoint> remove;      // to one worker
+    std::string problem;                       // a message that was refused, for the event log
   };
 
+  // A save that all ranks of `writing` agreed to make, before the first of them has reported.
+  // Nothing changes when the save is known, was made or was given up.
+  void Expect(const JobRecord& record, const CheckpointKey& key, const GenerationRecord& writing,
+              Instant deadline);
   // `record` is the job's, `writing` the generation record whose ranks write this save.
   Progress OnShardWritten(const JobRecord& record, const GenerationRecord& writing,
                           const ShardWritten& shard, Instant deadline, Effects* effects);
   Progress OnShardFailed(const ShardFailed& failure);
   Progress OnManifestWritten(const JobRecord& record, const ManifestWritten& message,
                              std::optional<CheckpointKey> in_use, Effects* effects);
-  Progress OnRemoved(const JobRecord& record, const CheckpointRemoved& message, Effects* effects);
+  // True when that checkpoint is gone now; false when its removal was not asked for.
+  bool OnRemoved(const JobRecord& record, const CheckpointRemoved& message, Effects* effects);
   // Gives up the saves whose deadline has passed, the silent ranks named.
   std::vector<Progress> OnTime(Instant now);
+  // Gives up the saves that wait for a shard of a worker that is not in `present` any more.
+  std::vector<Progress> GiveUpLost(const std::set<Member>& present);
   [[nodiscard]] Instant NextDeadline() const;
 
   // After a rollback: what became void is marked durably; pending saves of it are given up.
   std::vector<Progress> MarkVoid(const JobRecord& record, Effects* effects);
   // A start from this checkpoint failed; `bad` bytes strike it out at once. True if it is out.
   bool Strike(const JobRecord& record, const CheckpointKey& key, bool bad, Effects* effects);
-  // After a restart or a lost worker: manifests still to be written and directories to be removed.
-  [[nodiscard]] Progress Unfinished() const;
 
+  // The oldest complete checkpoint whose manifest has yet to be written; null when there is none.
+  [[nodiscard]] const CheckpointRecord* ManifestDue() const;
+  // Directories whose removal was decided and not yet reported.
+  [[nodiscard]] std::vector<RemoveCheckpoint> RemovalsDue() const;
   // Is a save of exactly this step and generation under way whose missing ranks are all in `alive`?
   [[nodiscard]] bool Pending(const CheckpointKey& key, const std::vector<Rank>& alive) const;
-  [[nodiscard]] bool AnyPending() const { return !saves_.empty() || manifest_pending(); }
+  enum class Fate { kUnknown, kUnderWay, kAnnounced, kGivenUp };
+  // What became of a save; kGivenUp also when it is void, kUnknown also when that is long ago.
+  [[nodiscard]] Fate FateOf(const CheckpointKey& key) const;
+  // Does a save wait for a shard of this worker?
+  [[nodiscard]] bool Owes(const Member& member) const;
+  [[nodiscard]] bool AnyPending() const { return !saves_.empty() || ManifestDue() != nullptr; }
   [[nodiscard]] std::int64_t aborted() const { return aborted_; }
   [[nodiscard]] const std::vector<CheckpointEntry>& entries() const { return entries_; }
 
@@ -58,9 +73,9 @@ class CheckpointTracker {
     std::map<Rank, FileRecord> files;
     Instant deadline;
   };
-  [[nodiscard]] bool manifest_pending() const;
   [[nodiscard]] CheckpointEntry* FindEntry(const CheckpointKey& key);
-  Progress GiveUp(const CheckpointKey& key, std::string reason);
+  [[nodiscard]] bool GivenUp(const CheckpointKey& key) const;
+  Progress GiveUp(CheckpointKey key, std::string reason);
   Progress Complete(const JobRecord& record, const CheckpointKey& key, Effects* effects);
   std::vector<RemoveCheckpoint> Retain(const JobRecord& record, std::optional<CheckpointKey> in_use,
                                        Effects* effects);

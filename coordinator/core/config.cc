@@ -7,6 +7,10 @@
 
 namespace muster::coordinator {
 
+namespace {
+constexpr int kMinHeartbeatsPerLease = 5;
+}  // namespace
+
 Status Config::Validate() const {
   const auto positive = [](Duration d, const char* name) {
     if (d > Duration()) return Status();
@@ -16,8 +20,10 @@ Status Config::Validate() const {
   MUSTER_RETURN_IF_ERROR(positive(autonomy, "autonomy"));
   MUSTER_RETURN_IF_ERROR(positive(progress_timeout, "progress-timeout"));
   MUSTER_RETURN_IF_ERROR(positive(checkpoint_timeout, "checkpoint-timeout"));
-  if (settle < Duration() || join_window < Duration() || growth_interval < Duration()) {
-    return InvalidArgument("settle, join-window and growth-interval must not be negative");
+  if (settle < Duration() || join_window < Duration() || growth_interval < Duration() ||
+      max_patience < Duration()) {
+    return InvalidArgument(
+        "settle, join-window, growth-interval and max-patience must not be negative");
   }
   if (settle >= forming_timeout) {
     return InvalidArgument(fmt::format("settle ({} ms) must be below forming-timeout ({} ms)",
@@ -42,8 +48,10 @@ Timing TimingOf(const JobSpec& spec, std::int32_t world_size) {
   Timing timing;
   timing.lease = spec.failure_timeout;
   timing.grace = spec.failure_timeout / 4;
-  timing.heartbeat_interval =
-      std::max(spec.failure_timeout / kHeartbeatsPerLease, Duration::Micros(world_size) * 100);
+  // Slower in large worlds, but never so slow that a few lost ones would end a lease.
+  timing.heartbeat_interval = std::min(
+      std::max(spec.failure_timeout / kHeartbeatsPerLease, Duration::Micros(world_size) * 100),
+      spec.failure_timeout / kMinHeartbeatsPerLease);
   return timing;
 }
 

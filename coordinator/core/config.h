@@ -41,7 +41,7 @@ struct Config {
 struct Timing {
   Duration lease;
   Duration grace;               // of a closed session: a quarter of the lease
-  Duration heartbeat_interval;  // max(lease / 10, world size / 10,000 s)
+  Duration heartbeat_interval;  // max(lease / 10, world size / 10,000 s), at most lease / 5
 };
 [[nodiscard]] Timing TimingOf(const JobSpec& spec, std::int32_t world_size);
 

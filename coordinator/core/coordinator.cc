@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "coordinator/core/job.h"
 #include "protocol/check.h"
@@ -23,6 +24,32 @@ std::string BadName(const char* what, const std::string& name) {
   });
   if (plain) return "";
   return fmt::format("the {} '{}' may hold letters, digits and -_.: alone", what, name);
+}
+
+// "" or what is wrong with what a worker says that it took part in.
+std::string BadHistory(const Hello& hello) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 52U;
+  const auto number = [](Generation g) { return g.value() >= 0 && g.value() <= kMost; };
+  if (!number(hello.highest)) return "the generation number is out of range";
+  if (!hello.attachment) return "";
+  const Attachment& attachment = *hello.attachment;
+  const GenerationRecord& record = attachment.record;
+  if (!number(record.generation) || record.generation == Generation() ||
+      !number(attachment.aborted_for) || attachment.committed < Step()) {
+    return "a number of the attachment is out of range";
+  }
+  std::set<Member> members;
+  for (std::int32_t r = 0; r < record.world_size(); ++r) {
+    const MemberEntry& entry = record.members[static_cast<std::size_t>(r)];
+    if (entry.rank != Rank(r)) return "the members of the attachment are not in the order of rank";
+    members.insert(entry.member);
+  }
+  if (members.size() != record.members.size()) return "the attachment names a member twice";
+  if (record.restore.base_world_size < 0 || record.restore.base_world_size > kMaxWorldSize) {
+    return "the world size of the attachment is out of range";
+  }
+  if (!members.contains(hello.member)) return "the worker is no member of its attachment";
+  return "";
 }
 
 }  // namespace
@@ -62,6 +89,11 @@ std::optional<JobView> Coordinator::Describe(const JobName& job, Instant now) co
 
 void Coordinator::Refuse(SessionId session, Code code, std::string reason) {
   effects_.sends.push_back({session, Refused{code, std::move(reason)}});
+  End(session);
+}
+
+void Coordinator::End(SessionId session) {
+  refused_.insert(session);
   effects_.closes.push_back(session);
 }
 
@@ -78,6 +110,7 @@ void Coordinator::Handle(const Input& input, Instant now) {
     if (Job* job = JobOfSession(closed->session)) job->OnClosed(closed->session, now);
     sessions_.erase(closed->session);
     early_launchers_.erase(closed->session);
+    refused_.erase(closed->session);
   }
   if (std::holds_alternative<Tick>(input)) {
     for (auto& [name, job] : jobs_) {
@@ -93,9 +126,16 @@ void Coordinator::Handle(const Input& input, Instant now) {
 }
 
 void Coordinator::OnReceived(const Received& received, Instant now) {
-  if (const auto* hello = std::get_if<Hello>(&received.message)) {
+  if (refused_.contains(received.session)) return;  // sent before it heard so
+  const auto* hello = std::get_if<Hello>(&received.message);
+  const auto* launcher = std::get_if<LauncherHello>(&received.message);
+  const bool known =
+      sessions_.contains(received.session) || early_launchers_.contains(received.session);
+  if ((hello != nullptr || launcher != nullptr) && known) {
+    Refuse(received.session, Code::kFailedPrecondition, "a session says hello once");
+  } else if (hello != nullptr) {
     OnHello(received, *hello, now);
-  } else if (const auto* launcher = std::get_if<LauncherHello>(&received.message)) {
+  } else if (launcher != nullptr) {
     OnLauncherHello(received, *launcher, now);
   } else if (const auto early = early_launchers_.find(received.session);
              early != early_launchers_.end()) {
@@ -126,6 +166,10 @@ void Coordinator::OnHello(const Received& received, const Hello& hello, Instant 
       return;
     }
   }
+  if (std::string bad = BadHistory(hello); !bad.empty()) {
+    Refuse(session, Code::kInvalidArgument, std::move(bad));
+    return;
+  }
   auto it = jobs_.find(hello.job);
   if (it == jobs_.end()) {
     Status valid = ValidateSpec(hello.spec);
@@ -142,7 +186,7 @@ void Coordinator::OnHello(const Received& received, const Hello& hello, Instant 
   sessions_[session] = hello.job;
   if (!it->second->OnHello(session, hello, received.peer_address, now)) {
     sessions_.erase(session);
-    effects_.closes.push_back(session);
+    End(session);
   }
 }
 
@@ -151,7 +195,10 @@ void Coordinator::CreateJob(const Hello& hello, Instant now) {
   stored.record.job = hello.job;
   stored.record.spec = hello.spec;
   stored.record.lineage = Lineage(prng_.Next() | 1U);  // zero means none
-  effects_.persist.emplace_back(PutJob{stored.record});
+  // A generation that is to be adopted is recorded once it is: until then the store has to go on
+  // knowing nothing of it.
+  const bool adopting = hello.attachment.has_value();
+  if (!adopting) effects_.persist.emplace_back(PutJob{stored.record});
   Event created;
   created.job = hello.job;
   created.kind = EventKind::kJobCreated;
@@ -159,7 +206,6 @@ void Coordinator::CreateJob(const Hello& hello, Instant now) {
   created.detail =
       fmt::format("job {} created by worker {}", hello.job.value(), hello.member.worker.value());
   effects_.events.push_back(created);
-  const bool adopting = hello.attachment.has_value();
   Job& job = *jobs_
                   .emplace(hello.job, std::make_unique<Job>(config_, std::move(stored), adopting,
                                                             &effects_, now))
@@ -198,7 +244,7 @@ void Coordinator::OnLauncherHello(const Received& received, const LauncherHello&
   sessions_[received.session] = hello.job;
   if (!it->second->OnLauncherHello(received.session, hello, now)) {
     sessions_.erase(received.session);
-    effects_.closes.push_back(received.session);
+    End(received.session);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,12 +52,15 @@ class Coordinator {
   void OnLauncherHello(const Received& received, const LauncherHello& hello, Instant now);
   void CreateJob(const Hello& hello, Instant now);
   void Refuse(SessionId session, Code code, std::string reason);
+  void End(SessionId session);
   [[nodiscard]] Job* JobOfSession(SessionId session);
 
   const Config config_;
   Prng prng_;
   std::map<JobName, std::unique_ptr<Job>> jobs_;
   std::map<SessionId, JobName> sessions_;
+  // Refused and not closed yet: what they sent before they heard so means nothing.
+  std::set<SessionId> refused_;
   // Launchers come before their workers, and only workers bring the spec: what they said is kept
   // until the job is there.
   struct EarlyLauncher {

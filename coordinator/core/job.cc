@@ -15,11 +15,30 @@ Job::Job(const Config& config, StoredJob stored, bool adopting, Effects* effects
       checkpoints_(std::move(stored.checkpoints)),
       adopting_(adopting),
       committed_(record_.committed) {
-  if (adopting_) adopt_until_ = now + config_.autonomy + timing().lease;
-  if (record_.end || !record_.started) return;
-  // After a restart nobody is given up before a full lease has passed, and then its usual grace.
+  if (adopting) StartAdopting(now);
+  if (record_.end) return;
+  SetStarted(record_.started, now);
+  AwaitMembers(now);
+  if (record_.started && !record_.latest_started) {
+    BeginRound(Cause::kCoordinatorRestart, false, now);
+  }
+}
+
+void Job::SetStarted(std::optional<GenerationRecord> record, Instant now) {
+  record_.started = std::move(record);
+  members_.clear();
+  if (!record_.started) return;
+  for (const MemberEntry& entry : record_.started->members) members_.insert(entry.member);
+  started_at_ = last_growth_ = last_commit_at_ = next_progress_check_ = now;
+  stop_until_ = Instant::Never();
+  steps_in_generation_ = 0;
+}
+
+// After a restart nobody is given up before a full lease has passed, and then its usual grace.
+void Job::AwaitMembers(Instant now) {
+  if (!record_.started) return;
   for (const MemberEntry& entry : record_.started->members) {
-    if (IsGone(record_, entry.member)) continue;
+    if (IsGone(record_, entry.member) || workers_.contains(entry.member)) continue;
     Worker worker;
     worker.member = entry.member;
     worker.node = entry.node;
@@ -32,10 +51,6 @@ Job::Job(const Config& config, StoredJob stored, bool adopting, Effects* effects
     leases_.Watch(worker.closed_at, worker.member);
     workers_.emplace(entry.member, std::move(worker));
   }
-  started_at_ = now;
-  last_growth_ = now;
-  last_commit_at_ = now;
-  if (!record_.latest_started) BeginRound(Cause::kCoordinatorRestart, false, now);
 }
 
 Job::Worker* Job::BySession(SessionId session) {
@@ -111,13 +126,31 @@ bool Job::OnHello(SessionId session, const Hello& hello, const std::string& peer
         now);
   }
   RaiseHighest(record_, hello.highest);
+  const bool fresh = FindWorker(hello.member) == nullptr;
   const bool known = hello.attachment ? Attach(session, hello, now) : Admit(session, hello, now);
   if (!known) return false;
   Worker& worker = *FindWorker(hello.member);
   Welcome(worker, peer, now);
-  CatchUp(worker, hello, now);
+  CatchUp(worker, hello, fresh, now);
   Evaluate(now);
   return true;
+}
+
+void Job::Connect(Worker& worker, SessionId session, const Hello& hello) {
+  if (worker.order == 0) worker.order = next_order_++;
+  if (worker.connected && worker.session != session) {
+    // The worker has given up that connection; the other end of it may not know yet.
+    by_session_.erase(worker.session);
+    effects_->closes.push_back(worker.session);
+  }
+  worker.member = hello.member;
+  worker.node = hello.node;
+  worker.pid = hello.pid;
+  worker.address = hello.address;
+  worker.able = worker.able || hello.able || hello.attachment.has_value();
+  worker.session = session;
+  worker.connected = true;
+  by_session_[session] = hello.member;
 }
 
 // A fresh incarnation, which has taken part in nothing yet (or reconnects while it waits).
@@ -145,16 +178,7 @@ bool Job::Admit(SessionId session, const Hello& hello, Instant now) {
   if (!fresh && worker.suspicion && worker.suspicion->dead) {
     return RefuseHello(session, Code::kFenced, "this incarnation was declared dead", now);
   }
-  worker.member = hello.member;
-  if (fresh) worker.order = next_order_++;
-  worker.node = hello.node;
-  worker.pid = hello.pid;
-  worker.address = hello.address;
-  worker.able = worker.able || hello.able;
-  if (worker.connected && worker.session != session) by_session_.erase(worker.session);
-  worker.session = session;
-  worker.connected = true;
-  by_session_[session] = hello.member;
+  Connect(worker, session, hello);
   if (fresh) {
     worker.beat_changed = now;
     Publish(EventKind::kWorkerJoined, now,
@@ -169,6 +193,8 @@ bool Job::Admit(SessionId session, const Hello& hello, Instant now) {
 bool Job::Attach(SessionId session, const Hello& hello, Instant now) {
   const Attachment& attachment = *hello.attachment;
   RaiseHighest(record_, std::max(attachment.record.generation, attachment.aborted_for));
+  // No generation was ever decided here, but there is one: the store is not the one that knew it.
+  if (!adopting_ && !record_.latest && !record_.started) StartAdopting(now);
   if (adopting_) {
     Adopt(hello, now);
   } else {
@@ -177,7 +203,9 @@ bool Job::Attach(SessionId session, const Hello& hello, Instant now) {
     const Worker* worker = FindWorker(hello.member);
     const bool dead = IsGone(record_, hello.member) ||
                       (worker != nullptr && worker->suspicion && worker->suspicion->dead);
-    if (attachment.record.lineage != record_.lineage || (!in_started && !in_latest) || dead) {
+    const bool ours = attachment.record.lineage == record_.lineage ||
+                      (in_started && attachment.record.lineage == record_.started->lineage);
+    if (!ours || (!in_started && !in_latest) || dead) {
       return RefuseHello(
           session, Code::kFenced,
           fmt::format("the job went on without this incarnation of worker {} "
@@ -186,17 +214,7 @@ bool Job::Attach(SessionId session, const Hello& hello, Instant now) {
           now);
     }
   }
-  Worker& worker = workers_[hello.member];
-  if (worker.order == 0) worker.order = next_order_++;
-  if (worker.connected && worker.session != session) by_session_.erase(worker.session);
-  worker.member = hello.member;
-  worker.node = hello.node;
-  worker.pid = hello.pid;
-  worker.address = hello.address;
-  worker.able = true;
-  worker.session = session;
-  worker.connected = true;
-  by_session_[session] = hello.member;
+  Connect(workers_[hello.member], session, hello);
   return true;
 }
 
@@ -221,84 +239,37 @@ void Job::Welcome(Worker& worker, const std::string& peer, Instant now) {
 }
 
 // What a worker may have missed while it was not connected.
-void Job::CatchUp(Worker& worker, const Hello& hello, Instant now) {
-  const bool attached = hello.attachment.has_value() && !adopting_;
+void Job::CatchUp(Worker& worker, const Hello& hello, bool fresh, Instant now) {
   if (round_) {
-    if (hello.highest > round_->number) {
-      // It would take this round's messages for stale ones.
-      BeginRound(Cause::kFormingFailed, true, now);
-    } else if (!round_->assigned) {
-      Send(worker, Interrupt{round_->number, round_->cause, std::string(CauseText(round_->cause))});
-    } else if (Find(round_->record, worker.member) != nullptr) {
-      Send(worker, Assign{round_->record});  // taken once; its answer is sent again by itself
-    }
+    CatchUpRound(worker, hello, fresh, now);
     return;
   }
-  if (!attached || !record_.started) return;
+  if (!hello.attachment || adopting_ || !record_.started) return;
   const Attachment& attachment = *hello.attachment;
   const Generation running = record_.started->generation;
   if (attachment.aborted_for > running || attachment.record.generation != running) {
     BeginRound(Cause::kCoordinatorRestart, true, now);
-  } else if (attachment.stopped) {
-    BeginRound(Cause::kGrowth, true, now);
-  } else if (!attachment.started) {
-    Send(worker, Start{running});
-  } else if (wished_) {
-    wished_ = false;  // asked again by CheckGrowth, of this one too
+    return;
   }
+  worker.stopped = attachment.stopped;
+  if (!attachment.started) Send(worker, Start{running});
+  wished_ = false;  // asked again by CheckGrowth, of this one too
 }
 
-void Job::Adopt(const Hello& hello, Instant now) {
-  adoption_[hello.member] = *hello.attachment;
-  Publish(
-      EventKind::kAdopted, now,
-      fmt::format("worker {} reports generation {}; this coordinator's store knew nothing of it",
-                  hello.member.worker.value(), hello.attachment->record.generation.value()),
-      hello.member);
-}
-
-// Takes over the greatest generation that any worker named, once all its members are here.
-void Job::TryAdopt(Instant now) {
-  const auto greatest = std::ranges::max_element(
-      adoption_, {}, [](const auto& entry) { return entry.second.record.generation; });
-  if (greatest == adoption_.end()) return;
-  const GenerationRecord running = greatest->second.record;
-  const bool all = std::ranges::all_of(running.members, [&](const MemberEntry& entry) {
-    const auto it = adoption_.find(entry.member);
-    return it != adoption_.end() && it->second.record.generation == running.generation;
-  });
-  if (!all && now < adopt_until_) return;
-  adopting_ = false;
-  record_.lineage = running.lineage;
-  record_.latest = running;
-  record_.started = running;
-  record_.latest_started = true;
-  bool broken = !all;
-  for (const MemberEntry& entry : running.members) {
-    const auto it = adoption_.find(entry.member);
-    if (it == adoption_.end()) {
-      record_.gone.push_back(entry.member);
-      continue;
-    }
-    committed_ = std::max(committed_, it->second.committed);
-    broken = broken || it->second.aborted_for > running.generation || it->second.stopped ||
-             !it->second.started;
+// The worker repeats of its own accord what it has to say; here it gets what it may not have heard.
+void Job::CatchUpRound(Worker& worker, const Hello& hello, bool fresh, Instant now) {
+  const Generation number = round_->number;
+  // It takes no interrupt that is not above all that it has seen: in a former life, with `fresh`.
+  if (hello.highest > number || (fresh && !hello.attachment && hello.highest == number)) {
+    BeginRound(round_->cause, true, now);
+    return;
   }
-  adoption_.clear();
-  started_at_ = now;
-  last_growth_ = now;
-  last_commit_at_ = now;
-  Persist();
-  Publish(EventKind::kAdopted, now,
-          fmt::format("adopted generation {} with {} workers at step {}",
-                      running.generation.value(), running.world_size(), committed_.value()));
-  if (broken) BeginRound(Cause::kCoordinatorRestart, true, now);
-}
-
-void Job::ForceAdopt(Instant now) {
-  if (!adopting_) return;
-  adopt_until_ = now;
-  Evaluate(now);
+  if (!round_->assigned) {
+    Ask(worker, now);
+    return;
+  }
+  const bool has_it = hello.attachment && hello.attachment->record.generation == number;
+  if (!has_it && Find(round_->record, worker.member)) Send(worker, Assign{round_->record});
 }
 
 void Job::OnClosed(SessionId session, Instant now) {
@@ -319,21 +290,23 @@ void Job::OnClosed(SessionId session, Instant now) {
   worker->closed_at = now;
   recent_closes_.push_back(now);
   leases_.Watch(now + timing().grace, worker->member);
-  const auto accused = [&](const Blame& blame) { return blame.member == worker->member; };
-  if (round_ && !worker->suspicion && !LauncherSaysAlive(*worker) &&
-      std::ranges::any_of(round_->incident.blamed, accused)) {
+  if (round_ && round_->accused.contains(worker->member) && !LauncherSaysAlive(*worker)) {
     // Its data connection failed as well as its session: two witnesses, no grace needed.
-    const std::string evidence = "its session closed, and " +
-                                 std::ranges::find_if(round_->incident.blamed, accused)->evidence;
-    Suspect(*worker, Cause::kConnectionLost, evidence, false, false, now);
+    Suspect(*worker, Cause::kConnectionLost, "its session closed after its data connection failed",
+            false, false, now);
   }
   Evaluate(now);
 }
 
 void Job::OnLagged(Duration by, Instant now) {
+  const auto credit = [&](Instant& at) {
+    if (at < now) at = std::min(now, at + by);
+  };
   for (auto& [member, worker] : workers_) {
-    worker.last_heard = std::min(now, worker.last_heard + by);
-    if (!worker.connected) worker.closed_at = std::min(now, worker.closed_at + by);
+    credit(worker.last_heard);
+    credit(worker.asked);
+    credit(worker.beat_changed);
+    if (!worker.connected) credit(worker.closed_at);
   }
 }
 

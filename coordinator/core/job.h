@@ -2,8 +2,10 @@
 // forms the next one. Everything decided here is a call of one of the pure functions beside it
 // (detection, quorum, step_decision, rank_plan, restore_plan); this class keeps the state between.
 //
-// Confined to the coordinator's thread. job.cc: messages and sessions; job_detect.cc: evidence and
-// growth; job_round.cc: forming; job_view.cc: what is shown.
+// Confined to the coordinator's thread. job.cc: sessions; job_adopt.cc: generations that the store
+// knew nothing of; job_messages.cc: what workers and launchers say; job_detect.cc: evidence and
+// growth; job_round.cc: collecting answers and deciding; job_form.cc: from the decision to the
+// start; job_saves.cc: checkpoints; job_view.cc: what is shown.
 #pragma once
 
 #include <deque>
@@ -65,8 +67,10 @@ class Job {
     bool leaving = false;
     bool finish_called = false;
     bool finished = false;
+    bool stopped = false;  // at the boundary where its generation agreed to re-form
     std::int64_t order = 0;
     Instant last_heard;
+    Instant asked;  // when it was last interrupted
     Instant closed_at;
     std::optional<Suspicion> suspicion;
     Heartbeat beat;
@@ -78,15 +82,17 @@ class Job {
     Cause cause = Cause::kFirstFormation;
     Instant begun;
     Instant settle_until;
-    Instant first_begun;  // of the first attempt since the last started generation
-    int attempt = 1;
+    Instant first_begun;       // of the first attempt since the last started generation
+    Instant autonomy_until;    // when a silent generation has surely stopped
+    int attempt = 1;           // generations assigned since the last one that committed a step, + 1
+    std::set<Member> accused;  // by others, of a data connection that failed
     std::map<Member, Ready> ready;
     Instant answered;  // when the decision was taken
     bool assigned = false;
     GenerationRecord record;
     RestoreDecision restore;
     std::map<Member, Formed> formed;
-    Instant deadline;  // for answers, then for forming
+    Instant deadline;  // of the next answer that is due, then for forming
     std::optional<Wait> wait;
     Incident incident;
   };
@@ -94,11 +100,22 @@ class Job {
   // job.cc
   bool Admit(SessionId session, const Hello& hello, Instant now);
   bool Attach(SessionId session, const Hello& hello, Instant now);
+  void Connect(Worker& worker, SessionId session, const Hello& hello);
   void Welcome(Worker& worker, const std::string& peer, Instant now);
-  void CatchUp(Worker& worker, const Hello& hello, Instant now);
+  void CatchUp(Worker& worker, const Hello& hello, bool fresh, Instant now);
+  void CatchUpRound(Worker& worker, const Hello& hello, bool fresh, Instant now);
   bool RefuseHello(SessionId session, Code code, std::string reason, Instant now);
+  void SetStarted(std::optional<GenerationRecord> record, Instant now);
+  void AwaitMembers(Instant now);
+
+  // job_adopt.cc
+  void StartAdopting(Instant now);
   void Adopt(const Hello& hello, Instant now);
   void TryAdopt(Instant now);
+  [[nodiscard]] std::optional<GenerationRecord> StartedBefore(const GenerationRecord& record) const;
+  void ForceOut(const GenerationRecord& running, Instant now);
+
+  // job_messages.cc
   void On(Worker& worker, const Heartbeat& beat, Instant now);
   void On(Worker& worker, const Ready& ready, Instant now);
   void On(Worker& worker, const Formed& formed, Instant now);
@@ -106,9 +123,8 @@ class Job {
   void On(Worker& worker, const OperationFailed& failed, Instant now);
   void On(Worker& worker, const Stopped& stopped, Instant now);
   void On(Worker& worker, const Leave& leave, Instant now);
-  void OnCheckpointMessage(Worker& worker, const Message& message, Instant now);
+  void On(Worker& worker, const Finished& done, Instant now);
   void OnAttest(const Attest& attest, const NodeName& node, Instant now);
-  void Apply(const CheckpointTracker::Progress& progress, Instant now);
   void Broadcast(const Message& message);
   void Send(const Worker& worker, const Message& message);
   void Publish(EventKind kind, Instant now, std::string detail,
@@ -116,6 +132,18 @@ class Job {
   void Persist();
   void FinishIfDone(Instant now);
   void EndJob(EndKind kind, std::string reason, Instant now);
+
+  // job_saves.cc
+  void OnCheckpointMessage(Worker& worker, const Message& message, Instant now);
+  void Apply(const CheckpointTracker::Progress& progress, Instant now);
+  void CheckManifest(Instant now);
+  void OrderRemovals(const std::vector<RemoveCheckpoint>& removals);
+  void ExpectSave(const StepResolution& resolution, Instant now);
+  void OnShardWritten(const Worker& worker, const ShardWritten& shard, Instant now);
+  // The rank that has to write its shard of this save; -1: none, or not known any more.
+  [[nodiscard]] Rank RankFor(const CheckpointKey& key, const Member& member) const;
+  [[nodiscard]] const GenerationRecord* WriterOf(const CheckpointKey& key) const;
+  [[nodiscard]] const Worker* Helper() const;
 
   // job_detect.cc
   void Evaluate(Instant now);
@@ -125,37 +153,54 @@ class Job {
                Instant now);
   void Heard(Worker& worker, Instant now);
   void CheckMembers(Instant now);
+  void CheckStopped(Instant now);
+  void DropUnneeded(Instant now);
   void CheckGrowth(Instant now);
   void CheckFirstFormation(Instant now);
   void NoteCommit(Step committed, Instant now);
-  void NoteBadPair(const Member& a, const Member& b, Instant now);
+  void NoteBadPair(const Member& a, const Member& b, Generation generation, Instant now);
   [[nodiscard]] Duration ProgressTimeout() const;
   [[nodiscard]] SilenceView SilenceOf(const Worker& worker, Instant now) const;
   [[nodiscard]] bool LauncherSaysAlive(const Worker& worker) const;
-  [[nodiscard]] bool IsMember(const Member& member) const;  // of the started generation
+  [[nodiscard]] bool IsMember(const Member& member) const {  // of the started generation
+    return members_.contains(member);
+  }
+  // Is it a member of the started or the assigned generation that no record has left out?
+  [[nodiscard]] bool Counts(const Member& member) const;
+  [[nodiscard]] bool MemberLeaves() const;
   [[nodiscard]] bool Wanted() const;  // is there a reason to re-form at the next boundary?
+  // When that may be asked of the members.
+  [[nodiscard]] Instant WishDue() const;
   [[nodiscard]] Timing timing() const;
 
   // job_round.cc
   void BeginRound(Cause cause, bool conclusive, Instant now);
+  [[nodiscard]] Incident IncidentOf(Cause cause, Instant now);
+  void Ask(Worker& worker, Instant now);
   void AdvanceRound(Instant now);
   [[nodiscard]] std::vector<QuorumMember> QuorumMembers(Instant now) const;
-  [[nodiscard]] std::vector<Candidate> Candidates(const StepResolution& resolution) const;
+  // Of these three, `leavers`: do members that want to leave count too?
+  [[nodiscard]] std::vector<Candidate> Candidates(const StepResolution& resolution,
+                                                  bool leavers) const;
+  [[nodiscard]] std::vector<Rank> Holders(const StepResolution& resolution, bool leavers) const;
+  [[nodiscard]] RestoreDecision PlanRestoreOf(const StepResolution& resolution, bool leavers) const;
   [[nodiscard]] std::vector<Ready> SurvivorAnswers() const;
-  [[nodiscard]] std::vector<Rank> Holders(const StepResolution& resolution) const;
   [[nodiscard]] HoldersView HoldersViewOf(const std::vector<QuorumMember>& members,
                                           const StepResolution& resolution,
                                           const RestoreDecision& restore, Instant now) const;
-  void Decide(const StepResolution& resolution, const RestoreDecision& restore, Instant now);
-  void NoteDecision(Instant now);
-  void ReleaseLeavers(const StepResolution& resolution, Instant now);
-  void Dismiss(const Member& member, bool left, Instant now);
   void CheckAnswerDeadline(Instant now);
+  void ReleaseUnable(const StepResolution& resolution);
+  [[nodiscard]] std::optional<StepDecision> Inherited() const;
+  void SetWait(std::optional<Wait> wait, Instant now);
+
+  // job_form.cc
+  void Decide(const StepResolution& resolution, const RestoreDecision& restore, bool leavers,
+              Instant now);
+  void NoteDecision(Instant now);
+  void Dismiss(const Member& member, bool left, Instant now);
   void CheckFormed(Instant now);
   void CheckFormDeadline(Instant now);
   void StartGeneration(Instant now);
-  void SetWait(std::optional<Wait> wait, Instant now);
-  [[nodiscard]] std::optional<StepDecision> Inherited() const;
 
   // job_view.cc
   void DescribePhase(JobView& view, Instant now) const;
@@ -170,6 +215,16 @@ class Job {
   JobRecord record_;
   CheckpointTracker checkpoints_;
 
+  std::set<Member> members_;  // of record_.started
+  // The generation before record_.started: its last save may still be under way.
+  std::optional<GenerationRecord> before_;
+  struct ManifestOrder {
+    CheckpointKey key;
+    Member to;
+    Instant until;
+  };
+  std::optional<ManifestOrder> manifest_order_;
+
   std::map<Member, Worker> workers_;
   std::map<SessionId, Member> by_session_;
   std::map<SessionId, NodeName> launchers_;
@@ -182,8 +237,10 @@ class Job {
   std::optional<Round> last_round_;  // of the started generation, until its first step
   Instant started_at_;               // of the started generation
   Instant last_growth_;
-  std::optional<Instant> quorum_since_;  // min_workers are there, before generation 1
-  bool wished_ = false;                  // growth or leave was asked of the members
+  std::optional<Instant> quorum_since_;    // min_workers are there, before generation 1
+  bool wished_ = false;                    // growth or leave was asked of the members
+  bool leavers_kept_ = false;              // the last decision could not do without them
+  Instant stop_until_ = Instant::Never();  // when members that have not stopped are interrupted
   bool adopting_ = false;
   std::map<Member, Attachment> adoption_;
   Instant adopt_until_;

@@ -22,8 +22,9 @@ Timing Job::timing() const {
                   record_.started ? record_.started->world_size() : record_.spec.max_workers);
 }
 
-bool Job::IsMember(const Member& member) const {
-  return record_.started && Find(*record_.started, member) != nullptr;
+bool Job::Counts(const Member& member) const {
+  return (IsMember(member) && !IsGone(record_, member)) ||
+         (round_ && round_->assigned && Find(round_->record, member) != nullptr);
 }
 
 bool Job::LauncherSaysAlive(const Worker& worker) const {
@@ -41,11 +42,14 @@ void Job::Evaluate(Instant now) {
   CheckSilence(now);
   CheckProgress(now);
   CheckMembers(now);
+  CheckStopped(now);
   CheckFirstFormation(now);
   CheckGrowth(now);
   for (const auto& progress : checkpoints_.OnTime(now)) Apply(progress, now);
-  AdvanceRound(now);
+  CheckManifest(now);
   FinishIfDone(now);
+  AdvanceRound(now);
+  DropUnneeded(now);
 }
 
 void Job::Heard(Worker& worker, Instant now) {
@@ -56,9 +60,7 @@ void Job::Heard(Worker& worker, Instant now) {
   if (round_) {
     std::erase_if(round_->incident.blamed,
                   [&](const Blame& blame) { return blame.member == worker.member; });
-    if (!round_->assigned && !round_->ready.contains(worker.member)) {
-      Send(worker, Interrupt{round_->number, round_->cause, "a new generation is being formed"});
-    }
+    if (!round_->assigned && !round_->ready.contains(worker.member)) Ask(worker, now);
   }
   Publish(EventKind::kSuspicionWithdrawn, now,
           fmt::format("worker {} is heard again", worker.member.worker.value()), worker.member);
@@ -116,9 +118,7 @@ void Job::CheckSilence(Instant now) {
                           timing().grace.millis())
             : fmt::format("silent for {:.2f} s, longer than the failure timeout of {} ms", silent,
                           timing().lease.millis());
-    const bool counts =
-        IsMember(member) || (round_ && round_->assigned && Find(round_->record, member) != nullptr);
-    if (counts) {
+    if (Counts(member)) {
       Suspect(*worker, verdict.cause, evidence, false, false, now);
       continue;
     }
@@ -158,6 +158,37 @@ void Job::CheckProgress(Instant now) {
   }
 }
 
+// Workers that no generation needs any more, or never did: lost ones, so that they come afresh, and
+// those that want to leave and owe no shard.
+void Job::DropUnneeded(Instant now) {
+  if (record_.end) return;
+  std::vector<std::pair<Member, bool>> drop;
+  for (const auto& [member, worker] : workers_) {
+    const bool leaves = worker.leaving && !worker.suspicion;
+    if ((!worker.suspicion && !leaves) || Counts(member)) continue;
+    if (!leaves || !checkpoints_.Owes(member)) drop.emplace_back(member, leaves);
+  }
+  for (const auto& [member, leaves] : drop) Dismiss(member, leaves, now);
+}
+
+// The members agreed, in a vote, to re-form at this boundary. Each comes to it by itself; those
+// that take long (an evaluation, a slow optimizer) are interrupted all the same, later.
+void Job::CheckStopped(Instant now) {
+  if (round_ || !record_.started || !record_.latest_started) return;
+  bool any = false;
+  bool all = true;
+  for (const MemberEntry& entry : record_.started->members) {
+    const Worker* worker = FindWorker(entry.member);
+    const bool stopped = worker != nullptr && worker->stopped;
+    any = any || stopped;
+    all = all && stopped;
+  }
+  if (!any) return;
+  if (stop_until_ == Instant::Never()) stop_until_ = now + timing().lease;
+  if (!all && now < stop_until_) return;
+  BeginRound(MemberLeaves() ? Cause::kLeave : Cause::kGrowth, true, now);
+}
+
 // A member that is lost breaks the generation, running or forming.
 void Job::CheckMembers(Instant now) {
   const GenerationRecord* broken = nullptr;
@@ -166,7 +197,7 @@ void Job::CheckMembers(Instant now) {
   if (broken == nullptr) return;
   bool lost = false;
   bool proven = true;
-  Cause cause = Cause::kFormingFailed;
+  Cause cause = Cause::kCoordinatorRestart;
   for (const MemberEntry& entry : broken->members) {
     const Worker* worker = FindWorker(entry.member);
     if (worker != nullptr && !worker->suspicion) continue;
@@ -179,7 +210,7 @@ void Job::CheckMembers(Instant now) {
 }
 
 void Job::CheckFirstFormation(Instant now) {
-  if (round_ || record_.started || adopting_) return;
+  if (round_ || record_.started || adopting_ || record_.end) return;
   const auto able = std::ranges::count_if(
       workers_, [](const auto& entry) { return entry.second.connected && entry.second.able; });
   if (able < record_.spec.min_workers) {
@@ -191,10 +222,13 @@ void Job::CheckFirstFormation(Instant now) {
   BeginRound(Cause::kFirstFormation, true, now);
 }
 
-bool Job::Wanted() const {
-  const auto leaving = std::ranges::any_of(
+bool Job::MemberLeaves() const {
+  return std::ranges::any_of(
       workers_, [&](const auto& entry) { return entry.second.leaving && IsMember(entry.first); });
-  if (leaving) return true;
+}
+
+bool Job::Wanted() const {
+  if (MemberLeaves()) return true;
   if (record_.started->world_size() >= record_.spec.max_workers) return false;
   return std::ranges::any_of(workers_, [&](const auto& entry) {
     const Worker& worker = entry.second;
@@ -203,15 +237,21 @@ bool Job::Wanted() const {
   });
 }
 
+Instant Job::WishDue() const {
+  // A leave is granted at once, unless the last re-form had to keep the leaver.
+  const bool at_once = MemberLeaves() && !leavers_kept_;
+  return last_growth_ + (at_once ? Duration() : config_.growth_interval);
+}
+
 void Job::CheckGrowth(Instant now) {
-  if (round_ || wished_ || !record_.started || !record_.latest_started || !Wanted()) return;
-  const bool leaving =
-      std::ranges::any_of(workers_, [](const auto& entry) { return entry.second.leaving; });
-  if (!leaving && now < last_growth_ + config_.growth_interval) return;
+  if (round_ || wished_ || record_.end || !record_.started || !record_.latest_started ||
+      !Wanted() || now < WishDue()) {
+    return;
+  }
   wished_ = true;
   Wish wish{record_.started->generation, {}};
   wish.wishes.reform = true;
-  wish.wishes.checkpoint = leaving && !record_.spec.checkpoint_directory.empty();
+  wish.wishes.checkpoint = MemberLeaves() && !record_.spec.checkpoint_directory.empty();
   for (const MemberEntry& entry : record_.started->members) {
     if (const Worker* worker = FindWorker(entry.member)) Send(*worker, wish);
   }
@@ -224,7 +264,8 @@ void Job::NoteCommit(Step committed, Instant now) {
     if (step_times_.size() > kStepTimesKept) step_times_.pop_front();
   }
   const bool first = steps_in_generation_ == 0;
-  steps_in_generation_ += steps;
+  // After a restart the first report may be about many steps at once, of which no time is known.
+  steps_in_generation_ += first ? 1 : steps;
   last_commit_at_ = now;
   committed_ = committed;
   if (steps_in_generation_ >= kStepsToForgivePair) bad_pairs_.clear();
@@ -244,10 +285,10 @@ void Job::NoteCommit(Step committed, Instant now) {
   last_round_.reset();
 }
 
-void Job::NoteBadPair(const Member& a, const Member& b, Instant now) {
+// Both ends and several operations report one failure of a link: it counts once a generation.
+void Job::NoteBadPair(const Member& a, const Member& b, Generation generation, Instant now) {
+  if (a == b) return;
   BadPair& noted = bad_pairs_[std::minmax(a, b)];
-  // Both ends and several operations report one failure: it counts once a generation.
-  const Generation generation = round_ ? round_->number : record_.started->generation;
   if (noted.generation == generation) return;
   noted.generation = generation;
   ++noted.failures;

@@ -1,4 +1,4 @@
-// Forming the next generation: interrupt, collect the answers, decide, assign, start.
+// Forming the next generation: interrupt, collect the answers, decide.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,46 +18,74 @@ bool SameBroken(const GenerationRecord& latest, const std::optional<GenerationRe
 
 }  // namespace
 
+// Also of a try that was made before, or of a generation that started and never committed a step:
+// what is told of is the way to the next step.
+Incident Job::IncidentOf(Cause cause, Instant now) {
+  if (round_) return std::move(round_->incident);
+  if (last_round_ && last_round_->incident.number > 0) {
+    std::erase_if(incidents_, [&](const Incident& shown) {
+      return shown.number == last_round_->incident.number;
+    });
+    return std::move(last_round_->incident);
+  }
+  Incident incident;
+  incident.cause = cause;
+  incident.noticed = now;
+  incident.from = record_.started ? record_.started->generation : Generation();
+  incident.world_before = record_.started ? record_.started->world_size() : 0;
+  if (cause != Cause::kFirstFormation) incident.number = ++incident_count_;
+  return incident;
+}
+
 void Job::BeginRound(Cause cause, bool conclusive, Instant now) {
+  if (record_.end) return;
   Round next;
   next.number = NextGeneration(record_);
   next.cause = cause;
-  next.begun = now;
-  next.first_begun = now;
-  next.settle_until = conclusive ? now : now + config_.settle;
+  next.begun = next.first_begun = now;
   next.deadline = now + config_.forming_timeout;
+  next.autonomy_until = now + config_.autonomy + timing().lease;
   if (round_) {
     next.first_begun = round_->first_begun;
-    next.attempt = round_->attempt + 1;
-    next.incident = std::move(round_->incident);
-  } else {
-    next.incident.cause = cause;
-    next.incident.noticed = now;
-    next.incident.from = record_.started ? record_.started->generation : Generation();
-    next.incident.world_before = record_.started ? record_.started->world_size() : 0;
-    if (cause != Cause::kFirstFormation) next.incident.number = ++incident_count_;
+    next.autonomy_until = round_->autonomy_until;
+    next.attempt = round_->attempt + (round_->assigned ? 1 : 0);
+  } else if (last_round_) {
+    next.attempt = last_round_->attempt + 1;
   }
-  next.incident.attempts = next.attempt;
+  // What fails again and again is given more and more time.
+  const Duration settle = config_.settle * (std::int64_t{1} << std::min(next.attempt - 1, 6));
+  next.settle_until = conclusive ? now : now + settle;
+  next.incident = IncidentOf(cause, now);
+  next.incident.attempts = std::max(next.incident.attempts, next.attempt);
   for (const auto& [member, worker] : workers_) {
     const auto& blamed = next.incident.blamed;
     const bool named = std::ranges::find(blamed, member, &Blame::member) != blamed.end();
-    if (!worker.suspicion || named || !IsMember(member)) continue;
+    if (!worker.suspicion || named || !Counts(member)) continue;
     next.incident.blamed.push_back({member, worker.suspicion->cause, worker.suspicion->evidence});
   }
   round_ = std::move(next);
   last_round_.reset();
   wished_ = false;
+  stop_until_ = Instant::Never();
   if (round_->attempt > config_.max_forming_attempts) {
     EndJob(EndKind::kFailed,
-           fmt::format("gave up after {} attempts to form a generation; the last one failed: {}",
+           fmt::format("gave up after {} attempts to form a generation that commits a step; the "
+                       "last one failed: {}",
                        config_.max_forming_attempts, CauseText(cause)),
            now);
     return;
   }
   Persist();
-  Broadcast(Interrupt{round_->number, cause, std::string(CauseText(cause))});
+  for (auto& [member, worker] : workers_) {
+    if (worker.connected) Ask(worker, now);
+  }
   Publish(EventKind::kForming, now,
           fmt::format("forming generation {}: {}", round_->number.value(), CauseText(cause)));
+}
+
+void Job::Ask(Worker& worker, Instant now) {
+  worker.asked = now;
+  Send(worker, Interrupt{round_->number, round_->cause, std::string(CauseText(round_->cause))});
 }
 
 std::vector<QuorumMember> Job::QuorumMembers(Instant now) const {
@@ -71,10 +99,10 @@ std::vector<QuorumMember> Job::QuorumMembers(Instant now) const {
     entry.silent = std::max(Duration(), now - worker.last_heard);
     if (worker.suspicion) {
       entry.standing = worker.suspicion->dead ? Standing::kDead : Standing::kSuspect;
-    } else if (round_->ready.contains(member)) {
-      entry.standing = Standing::kAnswered;
+    } else if (!worker.connected) {
+      entry.standing = Standing::kUnseen;
     } else {
-      entry.standing = worker.connected ? Standing::kPending : Standing::kUnseen;
+      entry.standing = round_->ready.contains(member) ? Standing::kAnswered : Standing::kPending;
     }
     members.push_back(std::move(entry));
   }
@@ -96,7 +124,8 @@ std::vector<Ready> Job::SurvivorAnswers() const {
   for (const MemberEntry& entry : record_.started->members) {
     const auto worker = workers_.find(entry.member);
     const auto ready = round_->ready.find(entry.member);
-    if (worker == workers_.end() || worker->second.suspicion || ready == round_->ready.end()) {
+    if (worker == workers_.end() || worker->second.suspicion || ready == round_->ready.end() ||
+        IsGone(record_, entry.member)) {
       continue;
     }
     if (ready->second.generation == record_.started->generation) answers.push_back(ready->second);
@@ -113,13 +142,14 @@ std::optional<StepDecision> Job::Inherited() const {
 
 // Ranks of the broken generation whose memory is, or will be, the state at the decided step. One
 // that is prepared, or in the middle of applying, is a source too.
-std::vector<Rank> Job::Holders(const StepResolution& resolution) const {
+std::vector<Rank> Job::Holders(const StepResolution& resolution, bool leavers) const {
   std::vector<Rank> holders;
   if (!record_.started) return holders;
   for (const MemberEntry& entry : record_.started->members) {
     const auto worker = workers_.find(entry.member);
     const auto ready = round_->ready.find(entry.member);
-    if (worker == workers_.end() || worker->second.suspicion || ready == round_->ready.end()) {
+    if (worker == workers_.end() || worker->second.suspicion || ready == round_->ready.end() ||
+        IsGone(record_, entry.member) || (worker->second.leaving && !leavers)) {
       continue;
     }
     const Ready& answer = ready->second;
@@ -133,20 +163,33 @@ std::vector<Rank> Job::Holders(const StepResolution& resolution) const {
   return holders;
 }
 
+RestoreDecision Job::PlanRestoreOf(const StepResolution& resolution, bool leavers) const {
+  RestoreView view;
+  view.committed = std::max(resolution.committed, SurvivorAnswers().empty() ? committed_ : Step());
+  view.broken = record_.started ? &*record_.started : nullptr;
+  view.holders = Holders(resolution, leavers);
+  view.tensors = &record_.spec.tensors;
+  view.checkpoints = &checkpoints_.entries();
+  view.record = &record_;
+  return PlanRestore(view);
+}
+
 HoldersView Job::HoldersViewOf(const std::vector<QuorumMember>& members,
                                const StepResolution& resolution, const RestoreDecision& restore,
                                Instant now) const {
   HoldersView view;
   view.now = now;
   view.first = !record_.started;
-  view.rollback = restore.rollback && restore.restore.step < resolution.committed;
+  view.holder_answers = !Holders(resolution, true).empty();
+  view.rollback = restore.rollback && restore.steps_redone > 0;
   view.members = &members;
-  view.autonomy_until = round_->first_begun + config_.autonomy + timing().lease;
+  view.autonomy_until = round_->autonomy_until;
   // As long as redoing the steps would take, and never longer than the bound.
   Duration step;
   for (const Duration d : step_times_) step = std::max(step, d);
-  const Duration redo = step * restore.steps_redone;
-  view.patience_until = round_->first_begun + std::min(config_.max_patience, redo);
+  const std::int64_t most = step > Duration() ? config_.max_patience.nanos() / step.nanos() : 0;
+  const Duration patience = step * std::min(restore.steps_redone, most + 1);
+  view.patience_until = round_->first_begun + std::min(config_.max_patience, patience);
   view.save_until = round_->first_begun + config_.checkpoint_timeout;
   if (!record_.started) return view;
   std::vector<Rank> alive;
@@ -161,11 +204,12 @@ HoldersView Job::HoldersViewOf(const std::vector<QuorumMember>& members,
   return view;
 }
 
-std::vector<Candidate> Job::Candidates(const StepResolution& resolution) const {
-  const std::vector<Rank> holders = Holders(resolution);
+std::vector<Candidate> Job::Candidates(const StepResolution& resolution, bool leavers) const {
+  const std::vector<Rank> holders = Holders(resolution, leavers);
   std::vector<Candidate> candidates;
   for (const auto& [member, worker] : workers_) {
-    if (worker.suspicion || !worker.able || worker.leaving || !round_->ready.contains(member)) {
+    if (!worker.connected || worker.suspicion || !worker.able || !round_->ready.contains(member) ||
+        IsGone(record_, member) || (worker.leaving && !(leavers && IsMember(member)))) {
       continue;
     }
     Candidate candidate{member, worker.node, worker.address, Rank(-1), false, worker.order};
@@ -198,202 +242,67 @@ void Job::AdvanceRound(Instant now) {
   }
   CheckAnswerDeadline(now);
   const std::vector<QuorumMember> members = QuorumMembers(now);
-  AnswersView answers{now, round_->settle_until, record_.spec.min_workers, &members};
   const StepResolution resolution = ResolveOpenStep(
       record_.started ? record_.started->generation : Generation(), SurvivorAnswers(), Inherited());
-  if (auto wait = AwaitAnswers(answers)) {
-    const bool too_few = wait->reason == WaitReason::kMinWorkers;
+  auto wait = AwaitAnswers({now, round_->settle_until, record_.spec.min_workers, &members});
+  const bool too_few = wait && wait->reason == WaitReason::kMinWorkers;
+  if (!wait || too_few) ExpectSave(resolution, now);
+  if (wait) {
     SetWait(std::move(wait), now);
-    if (too_few) ReleaseLeavers(resolution, now);
+    if (too_few) ReleaseUnable(resolution);
     return;
   }
-  RestoreView view;
-  view.committed = std::max(resolution.committed, SurvivorAnswers().empty() ? committed_ : Step());
-  view.broken = record_.started ? &*record_.started : nullptr;
-  view.holders = Holders(resolution);
-  view.tensors = &record_.spec.tensors;
-  view.checkpoints = &checkpoints_.entries();
-  view.record = &record_;
-  RestoreDecision restore = PlanRestore(view);
-  if (auto wait = AwaitHolders(HoldersViewOf(members, resolution, restore, now))) {
-    SetWait(std::move(wait), now);
-    return;
+  RestoreDecision restore = PlanRestoreOf(resolution, false);
+  const HoldersView view = HoldersViewOf(members, resolution, restore, now);
+  // Those that want to leave stay for one more generation when going without them would undo steps
+  // (the only copy, or a shard that could not be saved), and can leave at its first boundary.
+  bool leavers = false;
+  if (view.rollback && !view.save_pending && MemberLeaves()) {
+    const RestoreDecision with = PlanRestoreOf(resolution, true);
+    leavers = !with.rollback;
+    if (leavers) restore = with;
+  }
+  if (!leavers) {
+    if (auto holders_wait = AwaitHolders(view)) {
+      SetWait(std::move(holders_wait), now);
+      return;
+    }
   }
   SetWait(std::nullopt, now);
-  Decide(resolution, restore, now);
+  Decide(resolution, restore, leavers, now);
 }
 
-// With too few left to go on, those that want to leave need not stay for the others to come.
-void Job::ReleaseLeavers(const StepResolution& resolution, Instant now) {
-  if (record_.started &&
-      checkpoints_.Pending({resolution.committed, record_.started->generation}, {})) {
-    return;
-  }
-  std::vector<Member> leavers;
+// With too few left to go on, those that want to leave need not stay for the others to come; and
+// members that were found unable to go on come afresh, so that they can count again.
+void Job::ReleaseUnable(const StepResolution& resolution) {
+  std::vector<Member> release;
   for (const auto& [member, worker] : workers_) {
-    if (worker.leaving && round_->ready.contains(member)) leavers.push_back(member);
+    const bool leaves = worker.leaving && !worker.suspicion && round_->ready.contains(member);
+    const bool unable = worker.suspicion && worker.suspicion->sticky && !worker.suspicion->dead;
+    if (!IsMember(member) || IsGone(record_, member) || (!leaves && !unable)) continue;
+    if (!leaves || !checkpoints_.Owes(member)) release.push_back(member);
   }
-  if (leavers.empty()) return;
+  if (release.empty()) return;
   committed_ = std::max(committed_, resolution.committed);
-  for (const Member& member : leavers) record_.gone.push_back(member);
-  Persist();
-  for (const Member& member : leavers) Dismiss(member, true, now);
+  record_.gone.insert(record_.gone.end(), release.begin(), release.end());
+  Persist();  // DropUnneeded tells them
 }
 
-// Takes a worker off the job: it left as planned, or it is fenced.
-void Job::Dismiss(const Member& member, bool left, Instant now) {
-  const auto it = workers_.find(member);
-  if (it == workers_.end()) return;
-  if (it->second.connected) {
-    if (left) {
-      Send(it->second, Ended{{EndKind::kFinished, committed_, "left as asked"}, true});
-    } else {
-      Send(it->second, Refused{Code::kFenced, "the job goes on without this incarnation"});
-      effects_->closes.push_back(it->second.session);
-    }
-    by_session_.erase(it->second.session);
-  }
-  Publish(left ? EventKind::kWorkerLeft : EventKind::kWorkerDead, now,
-          fmt::format("worker {} {}", member.worker.value(),
-                      left ? "has left" : "is out: the record goes on without it"),
-          member);
-  workers_.erase(it);
-}
-
-void Job::Decide(const StepResolution& resolution, const RestoreDecision& restore, Instant now) {
-  GenerationRecord record;
-  record.generation = round_->number;
-  record.lineage = record_.lineage;
-  record.previous = record_.started ? record_.started->generation : Generation();
-  record.members = PlanRanks(ChooseMembers(Candidates(resolution), record_.spec.max_workers));
-  record.decision = resolution.decision;
-  record.restore = restore.restore;
-  if (restore.restore.source != RestoreSource::kLive) {
-    for (MemberEntry& entry : record.members) entry.previous_rank = Rank(-1);
-  }
-  committed_ = restore.restore.step;
-  if (restore.rollback) {
-    AddRollback(record_, record.generation, restore.restore.step);
-    Publish(EventKind::kRolledBack, now,
-            fmt::format("back to step {}; {} steps are taken again", restore.restore.step.value(),
-                        restore.steps_redone));
-  }
-  std::vector<Member> out;
-  std::vector<Member> leaving;
-  if (record_.started) {
-    for (const MemberEntry& entry : record_.started->members) {
-      if (Find(record, entry.member) || IsGone(record_, entry.member)) continue;
-      const Worker* worker = FindWorker(entry.member);
-      const bool leaves = worker != nullptr && worker->leaving && !worker->suspicion;
-      (leaves ? leaving : out).push_back(entry.member);
-      record_.gone.push_back(entry.member);
-    }
-  }
-  record_.latest = record;
-  record_.latest_started = false;
-  Persist();
-  for (const auto& progress : checkpoints_.MarkVoid(record_, effects_)) Apply(progress, now);
-  round_->assigned = true;
-  round_->record = record;
-  round_->restore = restore;
-  round_->answered = now;
-  round_->deadline = now + std::max(config_.forming_timeout, ProgressTimeout());
-  for (const MemberEntry& entry : record.members) {
-    if (const Worker* worker = FindWorker(entry.member)) Send(*worker, Assign{record});
-  }
-  for (const Member& member : leaving) Dismiss(member, true, now);
-  for (const Member& member : out) Dismiss(member, false, now);
-  NoteDecision(now);
-}
-
-void Job::NoteDecision(Instant now) {
-  Incident& incident = round_->incident;
-  double abort_ms = 0;
-  for (const auto& [member, ready] : round_->ready) abort_ms = std::max(abort_ms, ready.abort_ms);
-  incident.abort = Duration::Nanos(static_cast<std::int64_t>(abort_ms * 1e6));
-  incident.ready = std::max(Duration(), now - round_->begun - incident.abort);
-  incident.to = round_->number;
-  incident.world_after = round_->record.world_size();
-  incident.restored_from = round_->record.restore.source;
-  incident.restored_step = round_->record.restore.step;
-  incident.steps_redone += round_->restore.steps_redone;
-  Publish(EventKind::kAssigned, now,
-          fmt::format("generation {} assigned to {} workers at step {}", round_->number.value(),
-                      round_->record.world_size(), round_->record.restore.step.value()));
-}
-
+// Evicts those that owe an answer for too long, each from the time when it was asked.
 void Job::CheckAnswerDeadline(Instant now) {
-  if (now < round_->deadline) return;
+  round_->deadline = Instant::Never();
   for (auto& [member, worker] : workers_) {
     if (!worker.connected || worker.suspicion || round_->ready.contains(member)) continue;
+    const Instant due = worker.asked + config_.forming_timeout;
+    if (now < due) {
+      round_->deadline = std::min(round_->deadline, due);
+      continue;
+    }
     Suspect(
         worker, Cause::kFormingFailed,
         fmt::format("did not answer the interrupt within {} ms", config_.forming_timeout.millis()),
         true, false, now);
   }
-}
-
-void Job::CheckFormDeadline(Instant now) {
-  if (now < round_->deadline) return;
-  bool named = false;
-  for (const MemberEntry& entry : round_->record.members) {
-    Worker* worker = FindWorker(entry.member);
-    if (worker == nullptr || round_->formed.contains(entry.member)) continue;
-    // Those that wait in forming wait for the one that has not come to it.
-    if (worker->beat.stage == Stage::kForming) continue;
-    named = true;
-    Suspect(*worker, Cause::kNoProgress, "did not come to the forming of the generation in time",
-            true, false, now);
-  }
-  if (!named) BeginRound(Cause::kFormingFailed, false, now);
-  if (named) CheckMembers(now);
-}
-
-void Job::CheckFormed(Instant now) {
-  const bool all = std::ranges::all_of(round_->record.members, [&](const MemberEntry& entry) {
-    return round_->formed.contains(entry.member);
-  });
-  if (all) StartGeneration(now);
-}
-
-void Job::StartGeneration(Instant now) {
-  Incident& incident = round_->incident;
-  double restore_ms = 0;
-  for (const auto& [member, formed] : round_->formed) {
-    restore_ms = std::max(restore_ms, formed.restore_ms);
-  }
-  incident.restore = Duration::Nanos(static_cast<std::int64_t>(restore_ms * 1e6));
-  incident.form = std::max(Duration(), now - round_->answered - incident.restore);
-  record_.started = record_.latest;
-  record_.latest_started = true;
-  record_.gone.clear();
-  Persist();
-  const Start start{round_->number};
-  for (const MemberEntry& entry : record_.started->members) {
-    Worker& worker = *FindWorker(entry.member);
-    worker.finished = false;
-    worker.beat = Heartbeat{};
-    worker.beat_changed = now;
-    Send(worker, start);
-  }
-  started_at_ = now;
-  last_growth_ = now;
-  last_commit_at_ = now;
-  next_progress_check_ = now;
-  steps_in_generation_ = 0;
-  ++reforms_;
-  if (incident.number > 0) {
-    incidents_.push_back(incident);
-    if (incidents_.size() > kMaxIncidents) incidents_.pop_front();
-  }
-  last_round_ = std::move(round_);
-  round_.reset();
-  Publish(EventKind::kStarted, now,
-          fmt::format("generation {} trains with {} workers from step {}",
-                      record_.started->generation.value(), record_.started->world_size(),
-                      committed_.value()));
-  effects_->events.back().incident = last_round_->incident;
-  Apply(checkpoints_.Unfinished(), now);
 }
 
 }  // namespace muster::coordinator

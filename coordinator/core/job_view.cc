@@ -11,6 +11,7 @@ namespace muster::coordinator {
 Instant Job::NextDeadline() const {
   if (record_.end) return Instant::Never();
   Instant next = std::min(leases_.Next(), checkpoints_.NextDeadline());
+  if (manifest_order_) next = std::min(next, manifest_order_->until);
   if (adopting_) next = std::min(next, adopt_until_);
   if (round_) {
     next = std::min(next, round_->deadline);
@@ -21,8 +22,8 @@ Instant Job::NextDeadline() const {
     next = std::min(next, *quorum_since_ + config_.join_window);
   }
   if (record_.started && record_.latest_started) {
-    next = std::min(next, next_progress_check_);
-    if (!wished_ && Wanted()) next = std::min(next, last_growth_ + config_.growth_interval);
+    next = std::min({next, next_progress_check_, stop_until_});
+    if (!wished_ && Wanted()) next = std::min(next, WishDue());
   }
   return next;
 }

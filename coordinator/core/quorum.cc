@@ -56,17 +56,13 @@ std::optional<Wait> AwaitAnswers(const AnswersView& view) {
 std::optional<Wait> AwaitHolders(const HoldersView& view) {
   if (view.first) return std::nullopt;
   const auto& members = *view.members;
-  const bool survivor_answers = std::ranges::any_of(members, [](const QuorumMember& m) {
-    return m.survivor && m.standing == Standing::kAnswered;
-  });
-  const bool one_is_dead = std::ranges::any_of(
-      members, [](const QuorumMember& m) { return m.survivor && m.standing == Standing::kDead; });
   auto silent = Select(members, [](const QuorumMember& m) {
     return m.survivor && m.standing == Standing::kSuspect;
   });
-  // A generation cannot commit without each of its members, so one answer or one proven death is
-  // enough to know that it does not go on elsewhere.
-  if (!survivor_answers && !one_is_dead && view.now < view.autonomy_until) {
+  // While no holder is in sight, a silent survivor may be training still, and hold the only state
+  // that is left. Once all survivors are dead or known to hold nothing, there is nothing to wait
+  // for.
+  if (!view.holder_answers && !silent.empty() && view.now < view.autonomy_until) {
     return Wait{
         .reason = WaitReason::kAutonomy, .whom = std::move(silent), .until = view.autonomy_until};
   }

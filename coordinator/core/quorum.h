@@ -58,12 +58,13 @@ struct AnswersView {
 
 struct HoldersView {
   Instant now;
-  bool first = false;         // there is no generation to be careful with
-  bool rollback = false;      // what could be decided now would void committed steps
-  bool save_pending = false;  // a checkpoint of the committed step will be complete soon
+  bool first = false;           // there is no generation to be careful with
+  bool holder_answers = false;  // a survivor that holds the state of that generation is here
+  bool rollback = false;        // what could be decided now would void committed steps
+  bool save_pending = false;    // a checkpoint of the committed step will be complete soon
   Instant save_until;
   Instant patience_until;  // for silent holders, when a rollback is at stake
-  Instant autonomy_until;  // for a generation that is out of sight as a whole
+  Instant autonomy_until;  // for silent survivors when no holder is in sight
   const std::vector<QuorumMember>* members = nullptr;
 };
 // Nothing when deciding now gives up nothing that an unseen worker may still hold.

@@ -1,0 +1,122 @@
+// Generations that the store knew nothing of: it was lost, but workers train on.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "coordinator/core/durable_state.h"
+#include "coordinator/core/job.h"
+#include "protocol/prng.h"
+
+namespace muster::coordinator {
+
+void Job::StartAdopting(Instant now) {
+  adopting_ = true;
+  adopt_until_ = now + config_.autonomy + timing().lease;
+  round_.reset();  // nothing was decided in it
+}
+
+void Job::Adopt(const Hello& hello, Instant now) {
+  adoption_[hello.member] = *hello.attachment;
+  Publish(
+      EventKind::kAdopted, now,
+      fmt::format("worker {} reports generation {}; this coordinator's store knew nothing of it",
+                  hello.member.worker.value(), hello.attachment->record.generation.value()),
+      hello.member);
+}
+
+// The generation whose state the members of a record that never started still hold. One of them may
+// have told it; otherwise the record itself says who had which rank, and the other ranks are lost.
+std::optional<GenerationRecord> Job::StartedBefore(const GenerationRecord& record) const {
+  for (const auto& [member, attachment] : adoption_) {
+    if (record.previous.value() > 0 && attachment.record.generation == record.previous) {
+      return attachment.record;
+    }
+  }
+  if (record.restore.source != RestoreSource::kLive) return std::nullopt;
+  GenerationRecord before;
+  before.generation = record.restore.base;
+  before.lineage = record.lineage;
+  for (std::int32_t r = 0; r < record.restore.base_world_size; ++r) {
+    const auto holder = std::ranges::find(record.members, Rank(r), &MemberEntry::previous_rank);
+    MemberEntry entry;
+    if (holder != record.members.end()) {
+      entry = *holder;
+    } else {
+      entry.member.worker = WorkerId(fmt::format("lost-rank-{}", r));
+    }
+    entry.rank = Rank(r);
+    entry.previous_rank = Rank(-1);
+    before.members.push_back(std::move(entry));
+  }
+  return before;
+}
+
+// Takes over the greatest generation that any worker named, once all its members are here.
+void Job::TryAdopt(Instant now) {
+  const auto greatest = std::ranges::max_element(
+      adoption_, {}, [](const auto& entry) { return entry.second.record.generation; });
+  if (greatest == adoption_.end()) {
+    adopting_ = adopting_ && now < adopt_until_;
+    return;
+  }
+  const GenerationRecord running = greatest->second.record;
+  const bool all = std::ranges::all_of(
+      running.members, [&](const MemberEntry& entry) { return adoption_.contains(entry.member); });
+  if (!all && now < adopt_until_) return;
+  adopting_ = false;
+  bool has_started = false;
+  bool broken = !all;
+  for (const auto& [member, attachment] : adoption_) {
+    if (Find(running, member) == nullptr) continue;
+    const bool in_it = attachment.record.generation == running.generation;
+    has_started = has_started || (in_it && attachment.started);
+    broken = broken || !in_it || !attachment.started || attachment.stopped ||
+             attachment.aborted_for > running.generation;
+    committed_ = std::max(committed_, attachment.committed);
+  }
+  record_.lineage = running.lineage;
+  record_.latest = running;
+  record_.latest_started = has_started;
+  SetStarted(has_started ? running : StartedBefore(running), now);
+  for (const Member& member : members_) {
+    // Silent for too long, or left out by the record that is taken over.
+    if (adoption_.contains(member) && Find(running, member) != nullptr) continue;
+    record_.gone.push_back(member);
+    Dismiss(member, false, now);
+  }
+  AwaitMembers(now);
+  if (!all) ForceOut(running, now);
+  adoption_.clear();
+  Persist();
+  Publish(EventKind::kAdopted, now,
+          fmt::format("adopted generation {} with {} workers at step {}",
+                      running.generation.value(), running.world_size(), committed_.value()));
+  if (broken) BeginRound(Cause::kCoordinatorRestart, true, now);
+}
+
+// The missing members may have gone on in a generation that nobody here has heard of. What they did
+// there, and the step that may be open, is void; a fresh lineage keeps their connections and files
+// apart from those of the job. It is recorded like a generation that was decided and never started.
+void Job::ForceOut(const GenerationRecord& running, Instant now) {
+  GenerationRecord forced = running;
+  forced.generation = NextGeneration(record_);
+  forced.lineage = Lineage(
+      Mix64(running.lineage.value() ^ static_cast<std::uint64_t>(forced.generation.value())) | 1U);
+  forced.previous = record_.started ? record_.started->generation : Generation();
+  forced.decision = {forced.previous, committed_.Next(), Outcome::kVoid, {}};
+  record_.lineage = forced.lineage;
+  record_.latest = forced;
+  record_.latest_started = false;
+  AddRollback(record_, forced.generation, committed_);
+  Publish(
+      EventKind::kRolledBack, now,
+      fmt::format("adopted without all members: every step above {} is void", committed_.value()));
+}
+
+void Job::ForceAdopt(Instant now) {
+  if (adopting_) adopt_until_ = now;
+  if (round_) round_->autonomy_until = now;
+  Evaluate(now);
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,172 @@
+// From the decision to the start: assign, form, restore, start.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "coordinator/core/durable_state.h"
+#include "coordinator/core/job.h"
+
+namespace muster::coordinator {
+
+namespace {
+
+// What a worker measured, in milliseconds; nonsense becomes the nearest sense.
+Duration FromMillis(double ms) {
+  constexpr double kMost = 1e9;
+  if (!(ms > 0)) return {};
+  return Duration::Nanos(static_cast<std::int64_t>(std::min(ms, kMost) * 1e6));
+}
+
+}  // namespace
+
+// Takes a worker off the job: it left as planned, or it is fenced.
+void Job::Dismiss(const Member& member, bool left, Instant now) {
+  const auto it = workers_.find(member);
+  if (it == workers_.end()) return;
+  if (it->second.connected) {
+    if (left) {
+      Send(it->second, Ended{{EndKind::kFinished, committed_, "left as asked"}, true});
+    } else {
+      Send(it->second, Refused{Code::kFenced, "the job goes on without this incarnation"});
+      effects_->closes.push_back(it->second.session);
+    }
+    by_session_.erase(it->second.session);
+  }
+  const bool told = !left && it->second.suspicion && it->second.suspicion->dead;
+  if (!told) {
+    Publish(left ? EventKind::kWorkerLeft : EventKind::kWorkerDead, now,
+            fmt::format("worker {} {}", member.worker.value(),
+                        left ? "has left" : "is out: the job goes on without it"),
+            member);
+  }
+  workers_.erase(it);
+}
+
+void Job::Decide(const StepResolution& resolution, const RestoreDecision& restore, bool leavers,
+                 Instant now) {
+  GenerationRecord record;
+  record.generation = round_->number;
+  record.lineage = record_.lineage;
+  record.previous = record_.started ? record_.started->generation : Generation();
+  record.members =
+      PlanRanks(ChooseMembers(Candidates(resolution, leavers), record_.spec.max_workers));
+  record.decision = resolution.decision;
+  record.restore = restore.restore;
+  if (restore.restore.source != RestoreSource::kLive) {
+    for (MemberEntry& entry : record.members) entry.previous_rank = Rank(-1);
+  }
+  committed_ = restore.restore.step;
+  if (restore.rollback) {
+    AddRollback(record_, record.generation, restore.restore.step);
+    if (restore.steps_redone > 0) {
+      Publish(EventKind::kRolledBack, now,
+              fmt::format("back to step {}; {} steps are taken again", restore.restore.step.value(),
+                          restore.steps_redone));
+    }
+  }
+  leavers_kept_ = leavers;
+  std::vector<Member> out;
+  for (const Member& member : members_) {
+    if (Find(record, member) || IsGone(record_, member)) continue;
+    record_.gone.push_back(member);
+    const Worker* worker = FindWorker(member);
+    // Those that leave as planned are told by DropUnneeded, once their last shard is written.
+    if (worker == nullptr || !worker->leaving || worker->suspicion) out.push_back(member);
+  }
+  record_.latest = record;
+  record_.latest_started = false;
+  Persist();
+  for (const auto& progress : checkpoints_.MarkVoid(record_, effects_)) Apply(progress, now);
+  round_->assigned = true;
+  round_->record = record;
+  round_->restore = restore;
+  round_->answered = now;
+  round_->deadline = now + std::max(config_.forming_timeout, ProgressTimeout());
+  for (const MemberEntry& entry : record.members) {
+    if (const Worker* worker = FindWorker(entry.member)) Send(*worker, Assign{record});
+  }
+  for (const Member& member : out) Dismiss(member, false, now);
+  NoteDecision(now);
+}
+
+void Job::NoteDecision(Instant now) {
+  Incident& incident = round_->incident;
+  incident.abort = Duration();
+  for (const auto& [member, ready] : round_->ready) {
+    incident.abort = std::max(incident.abort, FromMillis(ready.abort_ms));
+  }
+  incident.ready = std::max(Duration(), now - round_->begun - incident.abort);
+  incident.to = round_->number;
+  incident.world_after = round_->record.world_size();
+  incident.restored_from = round_->record.restore.source;
+  incident.restored_step = round_->record.restore.step;
+  incident.steps_redone += round_->restore.steps_redone;
+  Publish(EventKind::kAssigned, now,
+          fmt::format("generation {} assigned to {} workers at step {}", round_->number.value(),
+                      round_->record.world_size(), round_->record.restore.step.value()));
+}
+
+void Job::CheckFormDeadline(Instant now) {
+  if (now < round_->deadline) return;
+  bool named = false;
+  for (const MemberEntry& entry : round_->record.members) {
+    Worker* worker = FindWorker(entry.member);
+    if (worker == nullptr || round_->formed.contains(entry.member)) continue;
+    // Those that wait in forming wait for the one that has not come to it.
+    if (worker->beat.stage == Stage::kForming) continue;
+    named = true;
+    Suspect(*worker, Cause::kNoProgress, "did not come to the forming of the generation in time",
+            true, false, now);
+  }
+  if (!named) BeginRound(Cause::kFormingFailed, false, now);
+  if (named) CheckMembers(now);
+}
+
+void Job::CheckFormed(Instant now) {
+  const bool all = std::ranges::all_of(round_->record.members, [&](const MemberEntry& entry) {
+    return round_->formed.contains(entry.member);
+  });
+  if (all) StartGeneration(now);
+}
+
+void Job::StartGeneration(Instant now) {
+  Incident& incident = round_->incident;
+  incident.restore = Duration();
+  for (const auto& [member, formed] : round_->formed) {
+    incident.restore = std::max(incident.restore, FromMillis(formed.restore_ms));
+  }
+  incident.form = std::max(Duration(), now - round_->answered - incident.restore);
+  before_ = record_.started;
+  SetStarted(record_.latest, now);
+  record_.latest_started = true;
+  record_.gone.clear();
+  Persist();
+  const Start start{round_->number};
+  for (const MemberEntry& entry : record_.started->members) {
+    Worker& worker = *FindWorker(entry.member);
+    worker.finished = worker.stopped = false;
+    worker.beat = Heartbeat{};
+    worker.beat.committed = committed_;
+    worker.beat_changed = now;
+    Send(worker, start);
+  }
+  ++reforms_;
+  if (incident.number > 0) {
+    incidents_.push_back(incident);
+    if (incidents_.size() > kMaxIncidents) incidents_.pop_front();
+  }
+  last_round_ = std::move(round_);
+  round_.reset();
+  Publish(EventKind::kStarted, now,
+          fmt::format("generation {} trains with {} workers from step {}",
+                      record_.started->generation.value(), record_.started->world_size(),
+                      committed_.value()));
+  effects_->events.back().incident = last_round_->incident;
+  std::set<Member> present;
+  for (const auto& [member, worker] : workers_) present.insert(member);
+  for (const auto& progress : checkpoints_.GiveUpLost(present)) Apply(progress, now);
+  OrderRemovals(checkpoints_.RemovalsDue());
+}
+
+}  // namespace muster::coordinator
