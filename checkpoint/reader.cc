@@ -134,7 +134,11 @@ Result<Manifest> ReadManifest(FileSystem& fs, const std::string& root, const std
   }
   const std::string path = JoinPath(JoinPath(root, directory), std::string(kManifestName));
   const Result<std::string> text = ReadWhole(fs, path, kMaxManifestBytes);
-  if (!text.ok()) return text.status();
+  if (!text.ok()) {
+    // A disk that cannot give it back (EIO, ESTALE) has lost it.
+    const bool lost = text.status().code() == Code::kInternal;
+    return Status(lost ? Code::kDataLoss : text.status().code(), text.status().message());
+  }
   Result<Manifest> manifest = DecodeManifest(*text);
   if (!manifest.ok()) {
     return Status(manifest.status().code(),

@@ -163,12 +163,12 @@ bool SaveIsSound(MemoryDisk& disk, bool acknowledged) {
   return old && (recent.ok() || (!acknowledged && recent.code() == Code::kNotFound));
 }
 
-TEST(Crash, PowerCutAtEveryCallOfASave) { EXPECT_EQ(PowerCuts({}, 20, SaveNew, SaveIsSound), 0); }
+TEST(Crash, PowerCutAtEveryCallOfASave) { EXPECT_EQ(PowerCuts({}, 12, SaveNew, SaveIsSound), 0); }
 
 // The check above can fail: with either kind of sync missing, it does.
 TEST(Crash, PowerCutsShowMissingSyncs) {
-  EXPECT_GT(PowerCuts({.file_sync = true, .directory_sync = false}, 20, SaveNew, SaveIsSound), 0);
-  EXPECT_GT(PowerCuts({.file_sync = false, .directory_sync = true}, 20, SaveNew, SaveIsSound), 0);
+  EXPECT_GT(PowerCuts({.file_sync = true, .directory_sync = false}, 8, SaveNew, SaveIsSound), 0);
+  EXPECT_GT(PowerCuts({.file_sync = false, .directory_sync = true}, 8, SaveNew, SaveIsSound), 0);
 }
 
 Status RemoveOld(FileSystem& fs) { return RemoveCheckpoint(fs, "/c", DirectoryName(kOld)); }
@@ -182,8 +182,8 @@ bool RemovalIsSound(MemoryDisk& disk, bool /*acknowledged*/) {
 }
 
 TEST(Crash, PowerCutAtEveryCallOfARemoval) {
-  EXPECT_EQ(PowerCuts({}, 20, RemoveOld, RemovalIsSound), 0);
-  EXPECT_GT(PowerCuts({.file_sync = false, .directory_sync = true}, 20, RemoveOld, RemovalIsSound),
+  EXPECT_EQ(PowerCuts({}, 12, RemoveOld, RemovalIsSound), 0);
+  EXPECT_GT(PowerCuts({.file_sync = false, .directory_sync = true}, 8, RemoveOld, RemovalIsSound),
             0);
 }
 

@@ -38,7 +38,7 @@ class Damage : public testing::Test {
   std::string Content(const std::string& path) { return *ReadWhole(fs_, path, 1 << 20); }
   // Loading fails as lost data, names the file, and the older checkpoint still loads.
   void ExpectNoticed(std::size_t rank, const std::string& what) {
-    const Status status = LoadAndCompare(fs_, "/c", record_, state_, 3);
+    const Status status = LoadAndCompare(fs_, "/c", record_, state_, 1);
     EXPECT_EQ(status.code(), Code::kDataLoss) << what;
     EXPECT_FALSE(status.message().starts_with("WRONG")) << what << ": " << status.message();
     EXPECT_NE(status.message().find(record_.files[rank].name), std::string::npos)
@@ -100,6 +100,14 @@ TEST_F(Damage, ByValidFilesInTheWrongPlace) {
   ExpectNoticed(0, "the file of another step");
   fs_.Overwrite(PathOf(0), mine);
   EXPECT_TRUE(LoadAndCompare(fs_, "/c", record_, state_, 3).ok());
+}
+
+// A file of the same rank, step and generation with other bytes, as an abandoned attempt leaves it.
+TEST_F(Damage, ByTheFileOfAnotherAttempt) {
+  const auto other = SaveShards(fs_, "/c", older_state_, record_.key, 2);
+  ASSERT_TRUE(other.ok());
+  fs_.Overwrite(PathOf(1), Content(PathOf(*other, other->files[1].name)));
+  ExpectNoticed(1, "another attempt");
 }
 
 // A record that names valid files of another checkpoint, digests and all, is not believed either.
@@ -164,6 +172,10 @@ TEST_F(Damage, ByErrorsOfTheDisk) {
     EXPECT_EQ(LoadAndCompare(faulty, "/c", record_, state_, 1).code(), Code::kDataLoss);
     faulty.Set(FaultyFileSystem::Fault::kFail, k, ResourceExhausted("Too many open files"));
     EXPECT_EQ(LoadAndCompare(faulty, "/c", record_, state_, 1).code(), Code::kResourceExhausted);
+  }
+  for (std::int64_t k = 1; k <= 3; ++k) {
+    faulty.Set(FaultyFileSystem::Fault::kFail, k, Internal("Input/output error"));
+    EXPECT_EQ(ReadManifest(faulty, "/c", record_.directory).status().code(), Code::kDataLoss);
   }
 }
 

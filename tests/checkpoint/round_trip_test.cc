@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,7 +57,8 @@ TEST_F(RoundTrip, UnevenRows) {
 // L03, L07, L17, L22: every kind of tensor keeps shape, type and bits at every pair of world sizes.
 TEST_F(RoundTrip, EveryKindOfTensor) {
   const State state = MakeState(VariedTensors(), 2);
-  for (std::int32_t save = 1; save <= 16; ++save) SaveAndLoad(state, save, save <= 8 ? 8 : 16);
+  for (std::int32_t save = 1; save <= 8; ++save) SaveAndLoad(state, save, 8);
+  for (const std::int32_t save : {11, 16}) SaveAndLoad(state, save, 16);
 }
 
 // L02: 13 elements do not divide by any of these; padding would shift them.
@@ -230,10 +232,10 @@ TEST(RoundTripFiles, AreSafetensors) {
         EXPECT_EQ(entry.shape, box.shape());
         const Bytes expected = Extract(tensor, state.bytes[i], box);
         ASSERT_EQ(entry.end - entry.begin, std::ssize(expected));
-        EXPECT_EQ(
-            std::memcmp(file.data() + 8 + length + entry.begin, expected.data(), expected.size()),
-            0)
-            << entry.name;
+        const auto stored =
+            std::as_bytes(std::span(file))
+                .subspan(8 + length + static_cast<std::size_t>(entry.begin), expected.size());
+        EXPECT_EQ(Bytes(stored.begin(), stored.end()), expected) << entry.name;
       }
     }
   }

@@ -18,15 +18,6 @@ namespace {
 
 constexpr Lineage kLineage{0x1234};
 
-// Row-major position of `at` in a box.
-std::int64_t PositionIn(const Box& box, const std::vector<std::int64_t>& at) {
-  std::int64_t position = 0;
-  for (std::size_t d = 0; d < at.size(); ++d) {
-    position = position * box.ranges[d].size() + (at[d] - box.ranges[d].lo);
-  }
-  return position;
-}
-
 }  // namespace
 
 TemporaryDirectory::TemporaryDirectory() {
@@ -46,7 +37,10 @@ State MakeState(std::vector<TensorSpec> tensors, std::uint64_t seed) {
   Prng prng(seed);
   for (const TensorSpec& tensor : state.tensors) {
     Bytes bytes(static_cast<std::size_t>(ByteCount(tensor, Box::Whole(tensor.shape))));
-    for (std::byte& byte : bytes) byte = static_cast<std::byte>(prng.Next());
+    for (std::size_t i = 0; i < bytes.size(); i += sizeof(std::uint64_t)) {
+      const std::uint64_t random = prng.Next();
+      std::memcpy(bytes.data() + i, &random, std::min(sizeof(random), bytes.size() - i));
+    }
     state.bytes.push_back(std::move(bytes));
   }
   return state;
@@ -73,16 +67,16 @@ std::vector<TensorSpec> VariedTensors() {
 Bytes Extract(const TensorSpec& tensor, const Bytes& whole, const Box& box) {
   Bytes part;
   if (box.empty()) return part;
-  const auto element = static_cast<std::size_t>(SizeOf(tensor.dtype));
   std::vector<std::int64_t> at;
   for (const Range& range : box.ranges) at.push_back(range.lo);
-  for (std::int64_t i = 0; i < box.count(); ++i) {
-    const auto position =
-        static_cast<std::size_t>(PositionIn(Box::Whole(tensor.shape), at)) * element;
-    part.insert(part.end(), whole.begin() + static_cast<std::ptrdiff_t>(position),
-                whole.begin() + static_cast<std::ptrdiff_t>(position + element));
+  const std::int64_t row = box.ranges.empty() ? 1 : box.ranges.back().size();
+  for (std::int64_t rows = box.count() / row; rows > 0; --rows) {
+    std::int64_t position = 0;
+    for (std::size_t d = 0; d < at.size(); ++d) position = position * tensor.shape[d] + at[d];
+    const auto begin = whole.begin() + position * SizeOf(tensor.dtype);
+    part.insert(part.end(), begin, begin + row * SizeOf(tensor.dtype));
     for (std::size_t d = at.size(); d-- > 0;) {
-      if (++at[d] < box.ranges[d].hi) break;
+      if (d + 1 < at.size() && ++at[d] < box.ranges[d].hi) break;
       at[d] = box.ranges[d].lo;
     }
   }

@@ -1,6 +1,6 @@
 // What the checkpoint tests share: temporary directories, tensors with known bytes, and saving and
-// loading them as a whole job would. The box arithmetic here goes element by element, so that it
-// shares nothing with the code under test.
+// loading them as a whole job would. The box arithmetic here goes row by row, so that it shares
+// nothing with the code under test.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ struct State {
 // dimension 0 and along dimension 1, replicated ones, of many dtypes.
 [[nodiscard]] std::vector<TensorSpec> VariedTensors();
 
-// The bytes of a box, taken one element after the other.
+// The bytes of a box, taken one row of the last dimension after the other.
 [[nodiscard]] Bytes Extract(const TensorSpec& tensor, const Bytes& whole, const Box& box);
 
 // The bytes that rank `rank` stores of each tensor.
