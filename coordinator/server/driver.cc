@@ -199,7 +199,7 @@ void Driver::OnPersisted(const Status& status) {
   if (stopped_) return;
   if (!status.ok()) {
     ++counts_.persist_failures;
-    if (ready_.ok() && log_ != nullptr) {
+    if (ready_ != status && log_ != nullptr) {  // once for each reason, not for each attempt
       log_->Error(
           fmt::format("decisions cannot be stored: {}; nothing is sent to workers until "
                       "this is mended, training goes on",
