@@ -45,9 +45,8 @@ inline constexpr int kMaxAttempts = 100;
 [[nodiscard]] std::int64_t ByteCount(const TensorSpec& tensor, const Box& box);
 
 // Can these tensors be stored? Names are there, unique and none is reserved, names and numbers of
-// dimensions keep to protocol/limits.h, no extent is negative, no tensor passes 2^63 - 1 bytes, each
-// cut lies within its shape. kInvalidArgument names the
-// tensor.
+// dimensions keep to protocol/limits.h, no extent is negative, no tensor passes 2^63 - 1 bytes, and
+// each cut lies within its shape. kInvalidArgument names the tensor.
 Status CheckTensors(const std::vector<TensorSpec>& tensors);
 
 // A tensor's part in the file of one rank.
