@@ -162,6 +162,64 @@ TEST_F(ServerTest, TellsWorkersNothingThatIsNotDurable) {
   EXPECT_NE(Get("/readyz").find("HTTP/1.1 200"), std::string::npos);
 }
 
+TEST_F(ServerTest, ItsOwnLatenessIsNotBlamedOnWorkers) {
+  Begin();
+  Client* worker = Dial();
+  Hello hello = TestHello("a", "w0");
+  hello.spec.failure_timeout = Duration::Millis(300);
+  worker->channel->Send(Encode(hello));
+  ASSERT_TRUE(RunUntil([&] { return worker->Find<Welcome>() != nullptr; }));
+  // The thread that serves stands still for longer than the lease, while a heartbeat waits.
+  Heartbeat heartbeat;
+  heartbeat.sequence = 1;
+  worker->channel->Send(Encode(heartbeat));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  while (std::chrono::steady_clock::now() < end) continue;
+  ASSERT_TRUE(RunUntil([&] { return worker->Find<Ack>() != nullptr; }));
+  EXPECT_GE(server_->driver().counts().lag, Duration::Millis(500));
+  const std::string events = Get("/v1/jobs/a/events");
+  EXPECT_EQ(events.find("worker_dead"), std::string::npos) << events;
+  EXPECT_EQ(events.find("worker_suspected"), std::string::npos) << events;
+}
+
+TEST_F(ServerTest, CutsOffAWorkerThatDoesNotRead) {
+  Begin();
+  Client* healthy = Dial();
+  Hello patient = TestHello("a", "w0");
+  patient.spec.failure_timeout = Duration::Seconds(60);
+  healthy->channel->Send(Encode(patient));
+  // A client that asks for answers without end and reads none of them.
+  Socket socket(io_.get_executor());
+  socket.open(Tcp::v4());
+  socket.set_option(net::socket_base::receive_buffer_size(4096));
+  socket.connect(Tcp::endpoint(net::ip::make_address("127.0.0.1"), server_->address().port));
+  std::string request =
+      "GET /v1/session HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+      "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
+  net::write(socket, net::buffer(request));
+  const auto frame = [](const std::string& text) {  // masked with zeros
+    std::string bytes("\x81\xfe", 2);
+    bytes += static_cast<char>(text.size() >> 8U);
+    bytes += static_cast<char>(text.size() & 0xffU);
+    return bytes + std::string(4, '\0') + text;
+  };
+  net::write(socket, net::buffer(frame(Encode(TestHello("b", "w0")))));
+  const std::string heartbeat = frame(Encode(Heartbeat{}));
+  std::string many;
+  for (int i = 0; i < 1000; ++i) many += heartbeat;
+  bool cut = false;
+  std::function<void()> flood = [&] {
+    net::async_write(socket, net::buffer(many), [&](const ErrorCode& error, std::size_t) {
+      cut = static_cast<bool>(error);
+      if (!cut) flood();
+    });
+  };
+  flood();
+  ASSERT_TRUE(RunUntil([&] { return cut; }));
+  EXPECT_FALSE(healthy->closed.has_value());
+  ASSERT_TRUE(RunUntil([&] { return server_->driver().counts().sessions == 1; }));
+}
+
 TEST_F(ServerTest, StopClosesSessionsInOrder) {
   Begin();
   const Client* worker = Join("a", "w0");
