@@ -79,7 +79,7 @@ void AbortSignal::Raise() {
   [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof one);
 }
 
-Instant MonotonicNow() {
+Instant PollClockNow() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   return Instant::FromNanos(std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec);
@@ -87,7 +87,7 @@ Instant MonotonicNow() {
 
 int PollTimeout(Instant deadline) {
   if (deadline == Instant::Never()) return -1;
-  const std::int64_t nanos = (deadline - MonotonicNow()).nanos();
+  const std::int64_t nanos = (deadline - PollClockNow()).nanos();
   if (nanos <= 0) return 0;
   const std::int64_t millis = nanos / 1'000'000 + 1;
   return static_cast<int>(std::min<std::int64_t>(millis, std::numeric_limits<int>::max()));

@@ -50,8 +50,8 @@ class AbortSignal {
   std::atomic<bool> raised_ = false;
 };
 
-// The machine's monotonic clock.
-[[nodiscard]] Instant MonotonicNow();
+// The clock that poll() goes by: monotonic, standing still while the machine sleeps.
+[[nodiscard]] Instant PollClockNow();
 // What poll() takes to wake up at `deadline`: milliseconds rounded up, -1 for Never().
 [[nodiscard]] int PollTimeout(Instant deadline);
 

@@ -157,14 +157,14 @@ Status StreamLinks::Move(std::span<const Part> parts) {
   // All first frames leave before the first wait for anything.
   for (const std::int32_t peer : pending_) MUSTER_RETURN_IF_ERROR(Send(peer));
   for (const std::int32_t peer : pending_) MUSTER_RETURN_IF_ERROR(Advance(peer));
-  Instant deadline = MonotonicNow() + progress_deadline_;
+  Instant deadline = PollClockNow() + progress_deadline_;
   while (true) {
     std::erase_if(pending_, [this](std::int32_t peer) {
       const Link& link = links_[static_cast<std::size_t>(peer)];
       return link.OutDone() && link.InDone();
     });
     if (pending_.empty()) return {};
-    if (std::exchange(moved_, false)) deadline = MonotonicNow() + progress_deadline_;
+    if (std::exchange(moved_, false)) deadline = PollClockNow() + progress_deadline_;
     MUSTER_RETURN_IF_ERROR(Wait(parts, deadline));
   }
 }
@@ -198,7 +198,7 @@ Status StreamLinks::Wait(std::span<const Part> parts, Instant deadline) {
   const int ready = ::poll(polled_.data(), polled_.size(), PollTimeout(deadline));
   if (abort_.raised()) return Interrupted("the communicator was aborted");
   if (ready < 0 && errno != EINTR) return FromErrno(errno, "poll on the data connections");
-  if (ready == 0 && MonotonicNow() >= deadline) return Late(parts);
+  if (ready == 0 && PollClockNow() >= deadline) return Late(parts);
   for (std::size_t i = 1; i < polled_.size(); ++i) {
     if (polled_[i].revents != 0) MUSTER_RETURN_IF_ERROR(Advance(pending_[i - 1]));
   }
@@ -379,12 +379,12 @@ void StreamLinks::TellFault(Code code, std::optional<Rank> culprit) {
     link.out_rest = {};
     pending_.push_back(static_cast<std::int32_t>(i));
   }
-  const Instant deadline = MonotonicNow() + kFaultPatience;
+  const Instant deadline = PollClockNow() + kFaultPatience;
   while (true) {
     std::erase_if(pending_, [&](std::int32_t peer) {
       return SendFault(links_[static_cast<std::size_t>(peer)], fault);
     });
-    if (pending_.empty() || abort_.raised() || MonotonicNow() >= deadline) break;
+    if (pending_.empty() || abort_.raised() || PollClockNow() >= deadline) break;
     polled_.clear();
     polled_.push_back({abort_.fd(), POLLIN, 0});
     for (const std::int32_t peer : pending_) {
@@ -415,7 +415,7 @@ bool StreamLinks::SendFault(Link& link, const FrameHeader& fault) {
 // takes back what its peer has not received yet. So read what comes, and wait for the kernel.
 void StreamLinks::AwaitDelivery(Instant deadline) {
   std::array<std::byte, 16 * 1024> ignored;
-  while (!abort_.raised() && MonotonicNow() < deadline) {
+  while (!abort_.raised() && PollClockNow() < deadline) {
     bool delivered = true;
     for (const Link& link : links_) {
       if (!link.fd.valid() || link.broken) continue;

@@ -115,7 +115,7 @@ class MeshFormer {
     MUSTER_RETURN_IF_ERROR(abort_.status());
     while (missing_ > 0) {
       if (abort_.raised()) return Interrupted("forming was aborted");
-      const Instant now = MonotonicNow();
+      const Instant now = PollClockNow();
       if (now >= deadline) return Late();
       for (Dial& dial : dials_) {
         if (dial.state != Dial::State::kLinked && now >= dial.wake) Retry(dial);
@@ -153,7 +153,7 @@ class MeshFormer {
     const SocketAddress& address = dial.addresses[dial.next_address];
     dial.fd = UniqueFd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     dial.state = Dial::State::kConnecting;
-    dial.wake = dial.addresses.size() > 1 ? MonotonicNow() + kAddressPatience : Instant::Never();
+    dial.wake = dial.addresses.size() > 1 ? PollClockNow() + kAddressPatience : Instant::Never();
     if (!dial.fd.valid() ||
         (::connect(dial.fd.get(), address.get(), address.size) != 0 && errno != EINPROGRESS)) {
       Fail(dial, std::generic_category().message(errno));
@@ -172,7 +172,7 @@ class MeshFormer {
       dial.wake = Instant();  // the next address at once
       return;
     }
-    dial.wake = MonotonicNow() + dial.backoff;
+    dial.wake = PollClockNow() + dial.backoff;
     dial.backoff = std::min(dial.backoff * 2, kLongestBackoff);
   }
 
@@ -224,7 +224,7 @@ class MeshFormer {
       if (!fd.valid()) {
         // A caller that hung up in the queue is no error of the listener.
         if (errno == ECONNABORTED || errno == EINTR || errno == EPROTO) continue;
-        if (errno != EAGAIN && errno != EWOULDBLOCK) accept_again_ = MonotonicNow() + kAcceptPause;
+        if (errno != EAGAIN && errno != EWOULDBLOCK) accept_again_ = PollClockNow() + kAcceptPause;
         return;
       }
       if (callers_.size() >= kUnprovenMax) callers_.pop_front();
@@ -292,7 +292,7 @@ class MeshFormer {
 
   Status Poll(Instant deadline) {
     std::vector<pollfd> polled = {{abort_.fd(), POLLIN, 0}, {listener_.fd(), POLLIN, 0}};
-    if (MonotonicNow() < accept_again_) {
+    if (PollClockNow() < accept_again_) {
       polled[1].fd = -1;
       deadline = std::min(deadline, accept_again_);
     }
@@ -370,7 +370,7 @@ TcpMesh FormTcpMesh(TcpListener& listener, const TcpGroup& group, Duration formi
     return mesh;
   }
   MeshFormer former(listener, group, patience, abort);
-  mesh.status = former.Run(MonotonicNow() + forming_deadline);
+  mesh.status = former.Run(PollClockNow() + forming_deadline);
   if (mesh.status.ok()) {
     mesh.sockets = former.TakeSockets();
   } else {

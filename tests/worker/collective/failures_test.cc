@@ -89,10 +89,10 @@ TEST(CommunicatorAbort, EndsEveryOperationFromAnotherThread) {
       std::future<Status> blocked =
           std::async(std::launch::async, [&] { return operation.body(*ranks[0]); });
       ASSERT_TRUE(Eventually([&] { return ranks[0]->operations_begun() == 1; }));
-      const Instant start = MonotonicNow();
+      const Instant start = PollClockNow();
       ranks[0]->Abort();
       EXPECT_EQ(ranks[0]->AwaitAborted(kBound), Status()) << operation.name;
-      const Duration took = MonotonicNow() - start;
+      const Duration took = PollClockNow() - start;
       EXPECT_EQ(blocked.get().code(), Code::kInterrupted) << operation.name;
       EXPECT_LT(took, Duration::Seconds(10)) << operation.name;  // milliseconds on a quiet machine
       EXPECT_EQ(operation.body(*ranks[0]).code(), Code::kInterrupted) << operation.name;

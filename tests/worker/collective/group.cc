@@ -91,9 +91,9 @@ std::vector<std::vector<UniqueFd>> TcpSockets(std::int32_t size) {
 }
 
 bool Eventually(const std::function<bool()>& holds) {
-  const Instant deadline = MonotonicNow() + kBound;
+  const Instant deadline = PollClockNow() + kBound;
   while (!holds()) {
-    if (MonotonicNow() >= deadline) return false;
+    if (PollClockNow() >= deadline) return false;
     std::this_thread::yield();
   }
   return true;
