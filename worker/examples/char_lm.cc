@@ -118,7 +118,7 @@ int Fail(const Status& status) {
 }
 
 // (2) Who we are comes from the launcher, through the environment; what the job is, from here.
-WorkerOptions OptionsOf(const Flags& flags, const TextCorpus& corpus) {
+WorkerOptions OptionsOf(const Flags& flags, const TextCorpus& corpus, const CharModel& model) {
   WorkerOptions options = WorkerOptions::FromEnvironment();
   options.min_workers = flags.min_workers;
   options.max_workers = flags.max_workers;
@@ -127,6 +127,7 @@ WorkerOptions OptionsOf(const Flags& flags, const TextCorpus& corpus) {
   options.samples = corpus.samples(flags.context);
   options.global_batch = flags.batch;
   options.micro_batches = flags.micro_batches;
+  options.gradient_elements = model.parameter_count();
   options.failure_timeout = muster::Duration::Millis(flags.failure_timeout_ms);
   if (!flags.checkpoint_dir.empty()) {
     options.checkpoint_directory = std::filesystem::absolute(flags.checkpoint_dir).string();
@@ -153,7 +154,7 @@ int Train(const Flags& flags) {
 
   TrainingState state;
   Optimizer optimizer(state, weights, flags);
-  Result<Worker> worker = Worker::Join(OptionsOf(flags, *corpus), state);  // (3)
+  Result<Worker> worker = Worker::Join(OptionsOf(flags, *corpus, model), state);  // (3)
   if (!worker.ok()) return Fail(worker.status());
 
   double loss = 0;
