@@ -151,7 +151,8 @@ class Job {
   void CheckProgress(Instant now);
   void Suspect(Worker& worker, Cause cause, std::string evidence, bool sticky, bool dead,
                Instant now);
-  void Heard(Worker& worker, Instant now);
+  // True when that withdrew a suspicion.
+  bool Heard(Worker& worker, Instant now);
   void CheckMembers(Instant now);
   void CheckStopped(Instant now);
   void DropUnneeded(Instant now);

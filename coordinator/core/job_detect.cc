@@ -52,18 +52,18 @@ void Job::Evaluate(Instant now) {
   DropUnneeded(now);
 }
 
-void Job::Heard(Worker& worker, Instant now) {
+bool Job::Heard(Worker& worker, Instant now) {
   worker.last_heard = std::max(worker.last_heard, now);
-  if (!worker.suspicion || worker.suspicion->sticky) return;
+  if (!worker.suspicion || worker.suspicion->sticky) return false;
   worker.suspicion.reset();
   leases_.Watch(now + timing().lease, worker.member);
   if (round_) {
     std::erase_if(round_->incident.blamed,
                   [&](const Blame& blame) { return blame.member == worker.member; });
-    if (!round_->assigned && !round_->ready.contains(worker.member)) Ask(worker, now);
   }
   Publish(EventKind::kSuspicionWithdrawn, now,
           fmt::format("worker {} is heard again", worker.member.worker.value()), worker.member);
+  return true;
 }
 
 void Job::Suspect(Worker& worker, Cause cause, std::string evidence, bool sticky, bool dead,

@@ -16,7 +16,10 @@ void Job::OnMessage(SessionId session, const Message& message, Instant now) {
   }
   Worker* worker = BySession(session);
   if (worker == nullptr || record_.end) return;
-  Heard(*worker, now);
+  const bool withdrawn = Heard(*worker, now);
+  if (withdrawn && round_ && !round_->assigned && !round_->ready.contains(worker->member)) {
+    Ask(*worker, now);
+  }
   if (const auto* beat = std::get_if<Heartbeat>(&message)) {
     On(*worker, *beat, now);
     return;  // most messages are these: what they change is looked at where it changes

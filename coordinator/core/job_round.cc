@@ -259,7 +259,11 @@ void Job::AdvanceRound(Instant now) {
   bool leavers = false;
   if (view.rollback && !view.save_pending && MemberLeaves()) {
     const RestoreDecision with = PlanRestoreOf(resolution, true);
-    leavers = !with.rollback;
+    const auto chosen = ChooseMembers(Candidates(resolution, true), record_.spec.max_workers);
+    // With none to hand over to, staying would help nobody.
+    const bool handed_over = std::ranges::any_of(
+        chosen, [&](const Candidate& c) { return !workers_.at(c.member).leaving; });
+    leavers = !with.rollback && handed_over;
     if (leavers) restore = with;
   }
   if (!leavers) {

@@ -25,7 +25,7 @@ Duration ParseDuration(const std::string& text) {
 bool IsKeyword(const std::string& word) {
   static const std::set<std::string> keywords = {
       "able",   "explicit", "attached", "stopped", "waiting", "lost",  "bad",      "finish",
-      "failed", "empty",    "dead",     "alive",   "aborted", "fresh", "unstarted"};
+      "failed", "empty",    "dead",     "alive",   "aborted", "again", "unstarted"};
   return keywords.contains(word) || (word[0] >= '0' && word[0] <= '9');
 }
 
@@ -165,9 +165,12 @@ void Scenario::Hello(const Words& words) {
       attachment.committed = puppet.committed;
       attachment.stopped = words.Has("stopped");
       attachment.aborted_for = words.Has("aborted") ? puppet.forming : Generation();
+      attachment.aborted_for = Generation(words.Number("aborted", attachment.aborted_for.value()));
     }
-    puppet.session = SessionId(++next_session_);
-    sessions_[puppet.session] = name;
+    if (!words.Has("again")) {
+      puppet.session = SessionId(++next_session_);
+      sessions_[puppet.session] = name;
+    }
     Send(puppet, hello);
   }
 }

@@ -8,16 +8,14 @@
 //   train N a b c                       joins them, forms generation 1 of them, commits N steps;
 //                                       what comes out is not shown
 //   join a b                            hello and able, on new sessions
-//   hello a [able] [explicit] [attached] [stopped] [aborted=N] [highest=N] [major=N] [node=N]
-//   able a · beat a [step=N] [ops=N] [waiting] [skips=N] [phase=30s] · close a
-//   silent a … · speak a …              stops or resumes the heartbeats that `advance` sends
-//   ready a … [committed=N] [open=N] [prepared=apply|skip] [wishes=ckpt,reform] [lost]
-//   formed a … · formfailed a [peer=b] [bad] · opfailed a [peer=b]
-//   step N a …                          the workers committed step N and say so
-//   stopped a … · leave a [finish] · finished a …
-//   shard STEP a … · shardfailed STEP a · manifest STEP [failed] · removed STEP
-//   launcher NODE · launcherclosed NODE · attest a dead|alive
-//   advance 600ms · lag 1s · restart [empty] · force · describe · store
+//   hello a [able] [again] [explicit] [attached] [stopped] [aborted=N] [highest=N] [major=N]
+//   [node=N] able a · beat a [step=N] [ops=N] [waiting] [skips=N] [phase=30s] · close a silent a …
+//   · speak a …              stops or resumes the heartbeats that `advance` sends ready a …
+//   [committed=N] [open=N] [prepared=apply|skip] [wishes=ckpt,reform] [lost] formed a … ·
+//   formfailed a [peer=b] [bad] · opfailed a [peer=b] step N a …                          the
+//   workers committed step N and say so stopped a … · leave a [finish] · finished a … shard STEP a
+//   … · shardfailed STEP a · manifest STEP [failed] · removed STEP launcher NODE · launcherclosed
+//   NODE · attest a dead|alive advance 600ms · lag 1s · restart [empty] · force · describe · store
 #pragma once
 
 #include <map>
