@@ -183,6 +183,10 @@ int Train(const Flags& flags) {
   }
   const Status end = worker->Finish();  // (5) says why it ended
   if (!end.ok()) return Fail(end);
+  if (worker->committed().value() == 0) {
+    std::printf("done: the job ended without a step of this worker\n");
+    return 0;
+  }
   std::printf("done at step %lld, loss %.4f, weights %s\n",
               static_cast<long long>(worker->committed().value()), loss, DigestOf(weights).c_str());
   return 0;
