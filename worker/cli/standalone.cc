@@ -142,7 +142,7 @@ std::string Standalone::Revive() {
   }
   const Status started = Launch(url_.substr(url_.find("//") + 2));
   if (!started.ok()) return ended + "; " + started.message();
-  return ended + "; started it again at " + url_ + "; the workers were training meanwhile";
+  return ended + "; started it again at " + url_ + "; the workers train on and come back to it";
 }
 
 Standalone::~Standalone() {
