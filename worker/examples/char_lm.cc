@@ -143,6 +143,10 @@ int Train(const Flags& flags) {
   if (!files.ok()) return Fail(files.status());
   const Result<TextCorpus> corpus = TextCorpus::Load(*files);
   if (!corpus.ok()) return Fail(corpus.status());
+  if (corpus->samples(flags.context) == 0) {
+    return Fail(muster::InvalidArgument("the text has " + std::to_string(corpus->size()) +
+                                        " characters, which --context leaves no sample of"));
+  }
 
   CharModel model({.vocabulary = corpus->vocabulary(),
                    .context = flags.context,
