@@ -255,8 +255,8 @@ Finding CheckSamples(const RunFacts& facts) {
   }
   if (facts.records.empty()) violations.Add("no step was recorded");
   const std::int64_t total = cursor.epoch * facts.epoch_samples + cursor.position;
-  std::string evidence = fmt::format("{} samples ({} epochs of {}), each exactly once", total,
-                                     cursor.epoch + 1, facts.epoch_samples);
+  std::string evidence =
+      fmt::format("{} samples, each exactly once ({} in an epoch)", total, facts.epoch_samples);
   if (absent > 0) evidence += fmt::format("; {} of them by a rank cut off after its vote", absent);
   return violations.Close("samples_exact", std::move(evidence));
 }

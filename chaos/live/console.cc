@@ -7,6 +7,7 @@
 
 #include "chaos/live/process.h"
 #include "fmt/format.h"
+#include "protocol/transport/steady_clock.h"
 
 namespace muster::chaos {
 namespace {

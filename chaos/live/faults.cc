@@ -6,6 +6,7 @@
 #include <map>
 
 #include "fmt/format.h"
+#include "protocol/transport/steady_clock.h"
 
 namespace muster::chaos {
 namespace {

@@ -18,17 +18,12 @@
 #include <sstream>
 
 #include "fmt/format.h"
+#include "protocol/transport/steady_clock.h"
 
 extern char** environ;
 
 namespace muster::chaos {
 namespace {
-
-std::int64_t Nanos(clockid_t clock) {
-  timespec now{};
-  clock_gettime(clock, &now);
-  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
-}
 
 std::vector<std::string> EnvironmentOf(const ProcessOptions& options) {
   std::vector<std::string> result;
@@ -90,8 +85,11 @@ void CatchInterrupts() {
 
 bool Interrupted() { return interrupted != 0; }
 
-Instant MonotonicNow() { return Instant::FromNanos(Nanos(CLOCK_MONOTONIC)); }
-std::int64_t UnixNanos() { return Nanos(CLOCK_REALTIME); }
+std::int64_t UnixNanos() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
 
 Result<Process> Process::Start(const ProcessOptions& options) {
   MUSTER_CHECK(!options.argv.empty(), "a process needs a program");

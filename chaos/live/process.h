@@ -13,8 +13,6 @@
 
 namespace muster::chaos {
 
-// CLOCK_MONOTONIC; for deadlines.
-[[nodiscard]] Instant MonotonicNow();
 // CLOCK_REALTIME in nanoseconds since 1970: what records and the coordinator's events carry.
 [[nodiscard]] std::int64_t UnixNanos();
 

@@ -9,6 +9,7 @@
 #include "fmt/format.h"
 #include "protocol/check.h"
 #include "protocol/transport/http_get.h"
+#include "protocol/transport/steady_clock.h"
 
 namespace muster::chaos {
 namespace {
@@ -37,6 +38,7 @@ std::string Summary(const JobStatus& job) {
 // incarnation may have committed up to the former.
 void AddNamed(const std::vector<EventStatus>& events, RunFacts* facts) {
   for (const EventStatus& event : events) {
+    if (event.kind == "ended") break;  // who leaves then is no victim
     if (event.kind == "rolled_back") facts->rollbacks.push_back({event.generation, event.step});
     if (event.kind == "worker_dead") {
       facts->evictions.push_back({event.worker, event.incarnation, event.generation + 1});

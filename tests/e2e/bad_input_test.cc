@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "fmt/format.h"
+#include "protocol/transport/steady_clock.h"
 #include "tests/e2e/fixture.h"
 
 namespace muster::chaos {

@@ -51,6 +51,8 @@ Workload E2eTest::Job(bool sharded) {
   workload.sharded = sharded;
   workload.checkpoint_every = sharded ? 20 : 0;
   workload.failure_timeout = Duration::Seconds(1);
+  // Small, so that a run goes through many epochs, each with a short last batch.
+  workload.text = "/usr/share/common-licenses/BSD";
   return workload;
 }
 
