@@ -213,6 +213,11 @@ bool Job::Attach(SessionId session, const Hello& hello, Instant now) {
                       hello.member.worker.value(), attachment.record.generation.value()),
           now);
     }
+    if (!round_ && in_started && attachment.started &&
+        attachment.record.generation == record_.started->generation) {
+      // Steps since the last record; those of a broken generation are for the decision to count.
+      committed_ = std::max(committed_, attachment.committed);
+    }
   }
   Connect(workers_[hello.member], session, hello);
   return true;
