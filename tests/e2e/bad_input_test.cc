@@ -102,7 +102,7 @@ TEST_F(BadInputTest, AnAddressWhereNoCoordinatorAnswers) {
 TEST_F(BadInputTest, ACoordinatorThatWantsAToken) {
   lab().KillCoordinator();
   const std::string token_file = lab().directory() + "/token";
-  std::ofstream(token_file) << "open sesame\n";
+  std::ofstream(token_file) << "open-sesame\n";
   ProcessOptions options;
   const std::string port_file = lab().directory() + "/port-with-token";
   options.argv = {lab().Program("musterd"),
