@@ -288,11 +288,15 @@ void Session::Fence(const std::string& reason, Instant now) {
       "incarnation {} of worker {} was given up by the coordinator ({}): dropping the "
       "state and joining afresh as {}",
       ToHex(old.value()), member_.worker.value(), reason, ToHex(member_.incarnation.value())));
+  // A training thread that already waits in BeginStep() has no reason to say so again.
+  const bool waits = stage_ == Stage::kBoundary || stage_ == Stage::kForming;
   DropState();
+  if (waits) stage_ = Stage::kBoundary;
   reports_.clear();
   lineage_ = Lineage();
   forming_ = Generation();
-  aborted_ = able_ = false;
+  aborted_ = false;
+  able_ = able_ && waits;
   effects_.abort = true;
   effects_.close = true;
   effects_.wake = true;

@@ -142,6 +142,7 @@ TEST(SessionConnection, FencedDropsEverythingAndComesAsAFreshIncarnation) {
   SessionHarness h;
   h.StartFirst();
   h.TakeStep(1);
+  h.OpenStep();  // in the middle of its computation
   const Member before = h.session().member();
   h.Say(Refused{Code::kFenced, "silent for too long"});
   EXPECT_TRUE(h.TakeAbort());
@@ -167,6 +168,25 @@ TEST(SessionConnection, FencedDropsEverythingAndComesAsAFreshIncarnation) {
   EXPECT_FALSE(ready->holds_state);
   EXPECT_EQ(ready->generation, Generation());
   EXPECT_EQ(ready->committed, Step());
+}
+
+// The interrupt came first, so the training thread was back in BeginStep() when the fence fell.
+TEST(SessionConnection, FencedWhileTheTrainingThreadWaitsItIsStillAble) {
+  SessionHarness h;
+  h.StartFirst();
+  h.OpenStep();
+  h.SayInterrupt(2);
+  h.FinishAbort();
+  h.Hand(AtBoundary{});
+  for (int times = 0; times < 2; ++times) {
+    h.Say(Refused{Code::kFenced, "silent for too long"});
+    h.Run(Duration::Millis(500));
+    h.Accept();
+    const auto hello = h.Take<Hello>();
+    ASSERT_TRUE(hello);
+    EXPECT_TRUE(hello->able);
+    h.Greet();
+  }
 }
 
 TEST(SessionConnection, AnOutcomeThatWaitsForTheLeaseIsVoidOnceFenced) {
