@@ -27,7 +27,6 @@ const char* Describe(RestoreSource source) {
 void Session::OnMessage(const Welcome& message, Instant now) {
   if (link_ != Link::kGreeting) return;
   link_ = Link::kUp;
-  backoff_.Reset();
   lease_.OnWelcome(message.lease, message.autonomy, message.heartbeat_interval, greeted_, now,
                    prng_);
   progress_timeout_ = message.progress_timeout;
@@ -67,6 +66,8 @@ void Session::OnMessage(const Refused& message, Instant now) {
 
 void Session::OnMessage(const Ack& message, Instant now) {
   if (link_ != Link::kUp) return;
+  // Not at the welcome already: two workers of one name would fence each other without a pause.
+  backoff_.Reset();
   lease_.OnAck(message.sequence, message.interval);
   effects_.wake = true;
   FlushReports(now);
