@@ -252,7 +252,9 @@ void Job::CatchUp(Worker& worker, const Hello& hello, bool fresh, Instant now) {
   if (!hello.attachment || adopting_ || !record_.started) return;
   const Attachment& attachment = *hello.attachment;
   const Generation running = record_.started->generation;
-  if (attachment.aborted_for > running || attachment.record.generation != running) {
+  // It has given this generation up, or is about to: it was interrupted for a later one.
+  if (std::max(hello.highest, attachment.aborted_for) > running ||
+      attachment.record.generation != running) {
     BeginRound(Cause::kCoordinatorRestart, true, now);
     return;
   }

@@ -65,7 +65,7 @@ void Job::TryAdopt(Instant now) {
   if (!all && now < adopt_until_) return;
   adopting_ = false;
   bool has_started = false;
-  bool broken = !all;
+  bool broken = !all || record_.highest > running.generation;  // some were interrupted
   for (const auto& [member, attachment] : adoption_) {
     if (Find(running, member) == nullptr) continue;
     const bool in_it = attachment.record.generation == running.generation;

@@ -61,6 +61,13 @@ void Job::On(Worker& worker, const Heartbeat& beat, Instant now) {
 }
 
 void Job::On(Worker& worker, const Ready& ready, Instant now) {
+  if (!round_ && record_.started && IsMember(worker.member) &&
+      ready.forming > record_.started->generation) {
+    // An answer to a coordinator that is no more: this member has given up its generation.
+    RaiseHighest(record_, ready.forming);
+    BeginRound(Cause::kCoordinatorRestart, true, now);
+    return;
+  }
   if (!round_ || round_->assigned || ready.forming != round_->number) return;
   const bool ours = ready.lineage == record_.lineage ||
                     (record_.started && ready.lineage == record_.started->lineage);

@@ -160,6 +160,9 @@ void Scenario::Hello(const Words& words) {
     if (words.Has("attached")) {
       Attachment& attachment = hello.attachment.emplace();
       if (puppet.assigned) attachment.record = *puppet.assigned;
+      // An assignment that was lost on the way.
+      const auto older = puppet.records.find(Generation(words.Number("record", 0)));
+      if (older != puppet.records.end()) attachment.record = older->second;
       attachment.started =
           puppet.started && puppet.started->generation == attachment.record.generation;
       attachment.committed = puppet.committed;
@@ -179,7 +182,7 @@ void Scenario::Ready(const Words& words) {
   for (const std::string& name : Workers(words)) {
     Puppet& puppet = Get(name);
     muster::Ready ready;
-    ready.forming = puppet.forming;
+    ready.forming = Generation(words.Number("for", puppet.forming.value()));
     if (puppet.started) {
       ready.generation = puppet.started->generation;
       ready.lineage = puppet.started->lineage;

@@ -1,21 +1,22 @@
 // The command language of the golden scenarios: one job, and workers that keep the books of an
 // honest one, so that a command says only what matters. A worker is written "a"; "a.2" is its
-// second incarnation.
+// second incarnation. N and STEP are numbers, durations are written 500ms, 2s, 10m.
 //
-//   config join_window=0 lease=2s …     before anything else; durations as 500ms, 2s, 10m
-//   job min=2 max=4 tensors=sharded …   the spec that later hellos carry; steps=, every=, keep=,
-//                                       lease=
-//   train N a b c                       joins them, forms generation 1 of them, commits N steps;
-//                                       what comes out is not shown
-//   join a b                            hello and able, on new sessions
-//   hello a [able] [again] [explicit] [attached] [stopped] [aborted=N] [highest=N] [major=N]
-//   [node=N] able a · beat a [step=N] [ops=N] [waiting] [skips=N] [phase=30s] · close a silent a …
-//   · speak a …              stops or resumes the heartbeats that `advance` sends ready a …
-//   [committed=N] [open=N] [prepared=apply|skip] [wishes=ckpt,reform] [lost] formed a … ·
-//   formfailed a [peer=b] [bad] · opfailed a [peer=b] step N a …                          the
-//   workers committed step N and say so stopped a … · leave a [finish] · finished a … shard STEP a
-//   … · shardfailed STEP a · manifest STEP [failed] · removed STEP launcher NODE · launcherclosed
-//   NODE · attest a dead|alive advance 600ms · lag 1s · restart [empty] · force · describe · store
+// - config join_window=0 settle=50ms …: before anything else, see Config.
+// - job min=2 max=4 tensors=sharded steps= every= keep= lease=: the spec of later hellos.
+// - train N a b c: joins them, forms generation 1, commits N steps; its output is not shown.
+// - join a b: hello and able, each on a new session.
+// - hello a: with able, again (on the same session), explicit, attached, stopped, aborted=N,
+//   highest=N, record=N (the last assignment it got), major=N, node=NAME, pid=N.
+// - able, formed, stopped, finished, close, garbage a b …; leave a [finish].
+// - silent, speak a …: stops and resumes the heartbeats that `advance` sends.
+// - beat a: with step=N, ops=N, waiting, skips=N, phase=30s, stage=forming.
+// - step N a b …: they committed step N and say so.
+// - ready a …: with committed=N, open=N, prepared=apply|skip, wishes=ckpt,reform, lost, for=N.
+// - formfailed a [peer=b] [bad]; opfailed a [peer=b].
+// - shard STEP a …; shardfailed STEP a; manifest STEP [failed]; removed STEP.
+// - launcher NODE; launcherclosed NODE; attest a dead|alive.
+// - advance 600ms; lag 1s; restart [empty]; force; describe; store.
 #pragma once
 
 #include <map>
