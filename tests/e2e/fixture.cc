@@ -16,7 +16,8 @@ LabOptions Options() {
   options.bin_directory = MUSTER_BIN_DIR;
   options.name = "muster-e2e";
   options.coordinator_flags = {"--growth-interval", "200ms"};
-  options.launcher_flags = {"--restart-pause", "50ms"};
+  // Longer than a re-form takes, so that this is over before the dead worker is back.
+  options.launcher_flags = {"--restart-pause", "250ms"};
   return options;
 }
 
@@ -47,7 +48,7 @@ Workload E2eTest::Job(bool sharded) {
   workload.min_workers = 1;
   workload.batch = 128;
   workload.micro_batches = 8;
-  workload.hidden = 64;
+  workload.hidden = 96;
   workload.sharded = sharded;
   workload.checkpoint_every = sharded ? 20 : 0;
   workload.failure_timeout = Duration::Seconds(1);
