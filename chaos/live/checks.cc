@@ -171,7 +171,7 @@ Finding CheckOneGeneration(const RunFacts& facts) {
   return violations.Close(
       "one_generation",
       fmt::format("the chain runs through generations {}; no step was committed in two of them, "
-                  "nothing by the {} incarnations declared dead",
+                  "none by an incarnation after it was declared dead ({} notices)",
                   fmt::join(generations, ", "), facts.evictions.size()));
 }
 

@@ -20,6 +20,7 @@ namespace {
 constexpr Duration kRunLimit = Duration::Seconds(120);
 constexpr std::size_t kWorkers = 4;
 constexpr const char* kVictim = "c";
+constexpr int kInterruptedExit = 130;  // as a shell reports SIGINT
 
 // What the disturbed run showed, beside its records.
 struct Account {
@@ -256,7 +257,11 @@ int Judge(const DemoOptions& options, Console& console, const RunFacts& facts,
 
 int GiveUp(Lab& lab, Console& console, const DemoOptions& options, const Status& status) {
   console.EndProgress();
-  if (status.code() != Code::kInterrupted) lab.Keep();
+  if (status.code() == Code::kInterrupted) {
+    console.Result(false, "interrupted: what was started is taken down");
+    return kInterruptedExit;
+  }
+  lab.Keep();
   console.Result(false, fmt::format("the demonstration failed: {}", status.message()));
   console.Line(fmt::format("logs and records are in {}", lab.directory()));
   if (options.json) {
