@@ -183,7 +183,10 @@ void Job::CheckStopped(Instant now) {
     any = any || stopped;
     all = all && stopped;
   }
-  if (!any) return;
+  if (!any) {
+    stop_until_ = Instant::Never();  // also when the one that had stopped went on
+    return;
+  }
   if (stop_until_ == Instant::Never()) stop_until_ = now + timing().lease;
   if (!all && now < stop_until_) return;
   BeginRound(MemberLeaves() ? Cause::kLeave : Cause::kGrowth, true, now);

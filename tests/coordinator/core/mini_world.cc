@@ -15,9 +15,10 @@ constexpr Duration kPulse = Duration::Millis(50);
 constexpr Duration kAutonomy = Duration::Seconds(10);
 constexpr std::size_t kWorkers = 4;
 
-Config WorldConfig() {
+Config WorldConfig(const MiniWorld::Kind& kind) {
   Config config;
-  config.join_window = Duration::Seconds(1);
+  // An empty store cannot know that workers train; they have this long to tell.
+  config.join_window = Duration::Seconds(kind.loses_store ? 5 : 1);
   config.growth_interval = Duration::Seconds(1);
   config.forming_timeout = Duration::Seconds(5);
   config.autonomy = kAutonomy;
@@ -31,14 +32,15 @@ Config WorldConfig() {
 
 }  // namespace
 
-MiniWorld::MiniWorld(std::uint64_t seed, bool sharded) : prng_(seed), driver_(WorldConfig()) {
+MiniWorld::MiniWorld(std::uint64_t seed, Kind kind)
+    : kind_(kind), prng_(seed), driver_(WorldConfig(kind)) {
   spec_.min_workers = 2;
   spec_.max_workers = kWorkers;
   spec_.samples = 1000;
   spec_.global_batch = spec_.micro_batches = 64;
   spec_.checkpoint_every = 7;
   spec_.checkpoint_directory = "/checkpoints";
-  spec_.tensors = {{"state", DType::kFloat32, {64}, sharded ? 0 : -1}};
+  spec_.tensors = {{"state", DType::kFloat32, {64}, kind.sharded ? 0 : -1}};
   for (std::size_t i = 0; i < kWorkers; ++i) Spawn();
 }
 
@@ -137,7 +139,7 @@ void MiniWorld::Fault() {
       worker->delay = static_cast<int>(prng_.Below(30));
     }
     launcher_ = SessionId();
-    driver_.Restart(false);
+    driver_.Restart(kind_.loses_store && prng_.Chance(1, 2));
   }
   if (dice >= 60 && dice < 63 && !victim.dead) {
     victim.leaving = true;

@@ -17,7 +17,11 @@ namespace muster::coordinator {
 
 class MiniWorld {
  public:
-  MiniWorld(std::uint64_t seed, bool sharded);
+  struct Kind {
+    bool sharded = false;      // else one holder of the state is enough
+    bool loses_store = false;  // a coordinator may come back with an empty store
+  };
+  MiniWorld(std::uint64_t seed, Kind kind);
 
   void RunFaults(int pulses);
   // No more faults: the dead are replaced, the paused wake. False when training has not advanced by
@@ -95,6 +99,7 @@ class MiniWorld {
   [[nodiscard]] bool InTouch(const Worker& worker) const;
   void Violation(std::string text) { violations_.push_back(std::move(text)); }
 
+  const Kind kind_;
   Prng prng_;
   JobSpec spec_;
   Driver driver_;

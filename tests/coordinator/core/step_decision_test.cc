@@ -48,7 +48,7 @@ struct Row {
   Wishes wishes;
 };
 
-std::vector<Row> Rows() {
+std::vector<Row> OpenRows() {
   return {
       {"nothing open", "invents a step", {At(5), At(5)}, {}, StepReason::kNothingOpen, {}, 5, {}},
       {"all prepared",
@@ -91,6 +91,11 @@ std::vector<Row> Rows() {
        Decided(6, Outcome::kVoid),
        5,
        {}},
+  };
+}
+
+std::vector<Row> KnownRows() {
+  return {
       {"one knows the outcome",
        "an applied member counts as not prepared",
        {At(6), Open(5, true)},
@@ -123,6 +128,11 @@ std::vector<Row> Rows() {
        Decided(6, Outcome::kApply),
        6,
        {}},
+  };
+}
+
+std::vector<Row> WishRows() {
+  return {
       {"wishes of all votes",
        "takes the wishes of one vote",
        {Open(5, true, Outcome::kApply, kCheckpoint), Open(5, true, Outcome::kApply, kReform)},
@@ -147,6 +157,11 @@ std::vector<Row> Rows() {
        Decided(6, Outcome::kApply, {}),
        6,
        {}},
+  };
+}
+
+std::vector<Row> InheritedRows() {
+  return {
       {"a commit is inherited",
        "forgets the decision",
        {Open(5, false)},
@@ -191,8 +206,10 @@ std::vector<Row> Rows() {
   };
 }
 
-TEST(StepDecision, Rows) {
-  for (const Row& row : Rows()) {
+class StepDecisionRows : public testing::TestWithParam<std::vector<Row>> {};
+
+TEST_P(StepDecisionRows, AsTheyAre) {
+  for (const Row& row : GetParam()) {
     const StepResolution got = ResolveOpenStep(kBroken, row.survivors, row.inherited);
     EXPECT_EQ(got.reason, row.reason) << row.name << " (catches: " << row.catches << ")";
     EXPECT_EQ(got.decision, row.decision) << row.name << " (catches: " << row.catches << ")";
@@ -200,6 +217,9 @@ TEST(StepDecision, Rows) {
     EXPECT_EQ(got.wishes, row.wishes) << row.name;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, StepDecisionRows,
+                         testing::Values(OpenRows(), KnownRows(), WishRows(), InheritedRows()));
 
 }  // namespace
 }  // namespace muster::coordinator
