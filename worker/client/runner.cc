@@ -114,8 +114,9 @@ TrainingStep* Runner::BeginStep() {
       table_->AdoptCut(session.started_record()->generation);
     }
     if (const std::optional<CheckpointKey> key = session.snapshot_due()) {
+      const bool needed = session.snapshot_needed();
       lock.unlock();
-      TakeSnapshotFor(*key);
+      TakeSnapshotFor(*key, needed);
       lock.lock();
       control_->Hand(SnapshotTaken{});
       continue;
@@ -137,7 +138,10 @@ TrainingStep* Runner::BeginStep() {
         rank_ = session.RankIn(record_);
         member_ = session.member();
         lock.unlock();
-        if (const Status status = GatherDerived(*table_, *communicator_); !status.ok()) {
+        control_->in_operation = true;
+        const Status status = GatherDerived(*table_, *communicator_);
+        control_->in_operation = false;
+        if (!status.ok()) {
           OperationFailedWith(status);
         } else if (!train) {
           FinishSteps();
@@ -163,7 +167,7 @@ void Runner::WaitSaidOnce(ControlThread::Lock& lock, bool* said) {
                                                      : "the coordinator's word");
 }
 
-void Runner::TakeSnapshotFor(const CheckpointKey& key) {
+void Runner::TakeSnapshotFor(const CheckpointKey& key, bool needed) {
   checkpoint::ShardPlan plan;
   plan.job = identity_.job.value();
   plan.key = key;
@@ -179,7 +183,7 @@ void Runner::TakeSnapshotFor(const CheckpointKey& key) {
   plan.tensors = identity_.spec.tensors;
   const Rank rank = plan.rank;
   Status problem = ResourceExhausted("busy: the checkpoint before is still being written");
-  if (!saver_->busy()) {
+  if (needed ? saver_->AwaitIdle(kSavePatience) : !saver_->busy()) {
     Result<Snapshot> snapshot = TakeSnapshot(*table_, std::move(plan));
     if (snapshot.ok()) {
       last_save_ = key;

@@ -60,7 +60,7 @@ class Runner {
   [[nodiscard]] Status Join(const std::string& token, bool leave_on_sigterm);
 
   // runner.cc
-  void TakeSnapshotFor(const CheckpointKey& key);
+  void TakeSnapshotFor(const CheckpointKey& key, bool needed);
   void Form(const GenerationRecord& record);
   [[nodiscard]] bool OpenStep();
   void FinishSteps();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdio>
 #include <new>
 #include <span>
@@ -54,6 +55,12 @@ bool Saver::busy() const {
   return snapshots_ > 0;
 }
 
+bool Saver::AwaitIdle(Duration limit) const {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::nanoseconds(limit.nanos()),
+                           [this] { return snapshots_ == 0; });
+}
+
 void Saver::Save(Snapshot snapshot) { Enqueue(std::move(snapshot)); }
 void Saver::Write(WriteManifest request) { Enqueue(std::move(request)); }
 void Saver::Remove(RemoveCheckpoint request) { Enqueue(std::move(request)); }
@@ -80,6 +87,7 @@ void Saver::Run() {
       lock.lock();
       --snapshots_;
       lock.unlock();
+      changed_.notify_all();
     }
     if (answer) done_(std::move(*answer));
   }

@@ -43,6 +43,8 @@ class Saver {
   // Is a snapshot being written or waiting to be? Another one should not be taken then: it would
   // only fill the memory.
   [[nodiscard]] bool busy() const;
+  // Waits until it is not; false when `limit` passed first.
+  bool AwaitIdle(Duration limit) const;
   void Save(Snapshot snapshot);           // answered by ShardWritten or ShardFailed
   void Write(WriteManifest request);      // answered by ManifestWritten
   void Remove(RemoveCheckpoint request);  // answered by CheckpointRemoved when it is gone
@@ -60,7 +62,7 @@ class Saver {
   const OnDone done_;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  mutable std::condition_variable changed_;
   std::vector<Job> jobs_;  // guarded by mutex_, like the two below
   int snapshots_ = 0;
   bool stopping_ = false;

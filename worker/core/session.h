@@ -88,6 +88,12 @@ class Session {
   // At a boundary: the checkpoint of which this rank's boxes are to be copied now, before anything
   // writes to the state.
   [[nodiscard]] std::optional<CheckpointKey> snapshot_due() const { return snapshot_due_; }
+  // That checkpoint must not be skipped because an earlier one is still being saved: it is the
+  // first one, the last one, or that of a planned change of members.
+  [[nodiscard]] bool snapshot_needed() const {
+    return snapshot_due_ && (stop_due_ || snapshot_due_->step == Step() ||
+                             snapshot_due_->step == Step(identity_.spec.steps));
+  }
   [[nodiscard]] Step committed() const { return committed_; }
   [[nodiscard]] const Member& member() const { return member_; }
   [[nodiscard]] Lineage lineage() const { return lineage_; }

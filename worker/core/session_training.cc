@@ -181,6 +181,8 @@ void Session::On(const PhaseDone&, Instant now) {
 
 void Session::On(const LeaveWanted& input, Instant) {
   if (leave_) return;
+  if (!joined_)
+    return Fail(Interrupted("asked to leave before it was welcomed by the coordinator"));
   leave_ = Leave{input.reason, false};
   Send(*leave_);
   Notice("leaving at the next step boundary: " + input.reason);

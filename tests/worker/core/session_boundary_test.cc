@@ -98,6 +98,7 @@ TEST(SessionBoundary, AnAgreedCheckpointIsDueAtTheBoundaryAndComesBeforeTheStop)
   EXPECT_FALSE(h.session().snapshot_due());  // the loop is still applying
   h.Hand(AtBoundary{});
   EXPECT_EQ(h.session().snapshot_due(), (CheckpointKey{Step(1), Generation(1)}));
+  EXPECT_TRUE(h.session().snapshot_needed());  // what leaves may be in no other place
   EXPECT_FALSE(h.Take<Stopped>());
   h.Hand(SnapshotTaken{});
   EXPECT_FALSE(h.session().snapshot_due());
@@ -136,6 +137,7 @@ TEST(SessionBoundary, ShardedStateIsSavedBeforeTheFirstStep) {
   h.StartFirst();
   const CheckpointKey key{Step(0), Generation(1)};
   EXPECT_EQ(h.session().snapshot_due(), key);
+  EXPECT_TRUE(h.session().snapshot_needed());
   h.Hand(SnapshotTaken{});
   EXPECT_EQ(h.next(), Directive::kWait);
   h.Say(CheckpointAnnounced{{Step(0), Generation(7)}});

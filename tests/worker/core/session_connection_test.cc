@@ -362,6 +362,13 @@ TEST(SessionConnection, EndedIsTheEnd) {
   }
 }
 
+TEST(SessionConnection, AskedToLeaveBeforeItWasWelcomedItJustEnds) {
+  SessionHarness h;
+  h.Hand(LeaveWanted{"SIGTERM"});
+  EXPECT_EQ(h.next(), Directive::kEnd);
+  EXPECT_EQ(h.session().status().code(), Code::kInterrupted);
+}
+
 TEST(SessionConnection, LeaveIsSaidAgainAfterAReconnection) {
   SessionHarness h;
   h.StartFirst();
