@@ -25,6 +25,11 @@ std::optional<std::uint64_t> Ledger::StateAt(Step step) const {
 
 void Ledger::OnOutcome(const Member& member, Generation generation, Step step, Outcome outcome,
                        std::uint64_t state_before) {
+  // Void, known or not: a worker that no one can reach may still show it, but it counts for
+  // nothing.
+  for (const Rollback& rollback : rollbacks_) {
+    if (generation < rollback.generation && step > rollback.step) return;
+  }
   const std::string who = fmt::format("worker {} in generation {}, step {}", member.worker.value(),
                                       generation.value(), step.value());
   const auto before = StateAt(Step(step.value() - 1));
@@ -33,9 +38,10 @@ void Ledger::OnOutcome(const Member& member, Generation generation, Step step, O
     return Violate(who + ": committed on another state than the chain's");
   const std::uint64_t after =
       outcome == Outcome::kApply ? NextState(state_before, step) : state_before;
+  const Generation newest = chain_.empty() ? Generation() : chain_.rbegin()->second.generation;
   const auto [it, fresh] = chain_.try_emplace(step, Link{generation, outcome, after});
   if (fresh) {
-    if (generation < rolled_back_) Violate(who + ": committed after a rollback left it out");
+    if (generation < newest) Violate(who + ": committed above a step of a newer generation");
     return;
   }
   if (it->second.outcome != outcome) Violate(who + ": another outcome than its peers");
@@ -45,8 +51,8 @@ void Ledger::OnOutcome(const Member& member, Generation generation, Step step, O
 void Ledger::OnRecord(const JobRecord& record) {
   if (record.rollbacks.empty()) return;
   const Rollback& rollback = record.rollbacks.back();
-  if (rollback.generation <= rolled_back_) return;
-  rolled_back_ = rollback.generation;
+  if (!rollbacks_.empty() && rollback.generation <= rollbacks_.back().generation) return;
+  rollbacks_.push_back(rollback);
   chain_.erase(chain_.upper_bound(rollback.step), chain_.end());
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "protocol/records.h"
 
@@ -36,7 +37,7 @@ class Ledger {
     std::uint64_t state = 0;
   };
   std::map<Step, Link> chain_;
-  Generation rolled_back_;
+  std::vector<Rollback> rollbacks_;
   std::string violation_;
 };
 
