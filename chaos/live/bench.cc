@@ -1,18 +1,18 @@
 #include "chaos/live/bench.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "chaos/live/console.h"
 #include "chaos/live/faults.h"
 #include "chaos/live/supervisor.h"
 #include "chaos/live/torchrun.h"
-#include "fmt/format.h"
-#include "nlohmann/json.hpp"
 #include "protocol/limits.h"
 #include "protocol/prng.h"
 

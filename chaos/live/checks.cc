@@ -1,14 +1,14 @@
 #include "chaos/live/checks.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <numeric>
 #include <set>
 #include <tuple>
-
-#include "fmt/format.h"
-#include "fmt/ranges.h"
 
 namespace muster::chaos {
 namespace {

@@ -1,12 +1,12 @@
 #include "chaos/live/console.h"
 
+#include <fmt/format.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <cstdio>
 
 #include "chaos/live/process.h"
-#include "fmt/format.h"
 #include "protocol/transport/steady_clock.h"
 
 namespace muster::chaos {

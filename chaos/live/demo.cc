@@ -1,17 +1,17 @@
 #include "chaos/live/demo.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
 #include "chaos/live/console.h"
 #include "chaos/live/faults.h"
 #include "chaos/live/supervisor.h"
-#include "fmt/format.h"
-#include "nlohmann/json.hpp"
 #include "protocol/limits.h"
 
 namespace muster::chaos {

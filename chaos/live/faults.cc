@@ -1,11 +1,11 @@
 #include "chaos/live/faults.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <map>
 
-#include "fmt/format.h"
 #include "protocol/transport/steady_clock.h"
 
 namespace muster::chaos {

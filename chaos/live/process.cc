@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -17,7 +18,6 @@
 #include <fstream>
 #include <sstream>
 
-#include "fmt/format.h"
 #include "protocol/transport/steady_clock.h"
 
 extern char** environ;

@@ -1,5 +1,6 @@
 #include "chaos/live/records.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/inotify.h>
 #include <unistd.h>
@@ -9,9 +10,7 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
-
-#include "fmt/format.h"
-#include "nlohmann/json.hpp"
+#include <nlohmann/json.hpp>
 
 namespace muster::chaos {
 namespace {

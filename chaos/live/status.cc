@@ -1,10 +1,10 @@
 #include "chaos/live/status.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <exception>
-
-#include "fmt/format.h"
-#include "nlohmann/json.hpp"
+#include <nlohmann/json.hpp>
 
 namespace muster::chaos {
 namespace {

@@ -1,12 +1,12 @@
 #include "chaos/live/supervisor.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <stdlib.h>
 
 #include <algorithm>
 #include <filesystem>
 
-#include "fmt/format.h"
 #include "protocol/check.h"
 #include "protocol/transport/http_get.h"
 #include "protocol/transport/steady_clock.h"

@@ -1,13 +1,13 @@
 #include "chaos/live/torchrun.h"
 
+#include <fmt/format.h>
 #include <stdlib.h>
 
 #include <exception>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "chaos/live/process.h"
-#include "fmt/format.h"
-#include "nlohmann/json.hpp"
 
 namespace muster::chaos {
 namespace {

@@ -11,7 +11,8 @@ namespace muster::chaos {
 namespace {
 
 std::string Line(std::int64_t step) {
-  return R"({"t_ns":5,"pid":7,"worker":"w","incarnation":"00000000000000a1","generation":2,"step":)" +
+  return R"({"t_ns":5,"pid":7,"worker":"w","incarnation":"00000000000000a1",)"
+         R"("generation":2,"step":)" +
          std::to_string(step) +
          R"(,"rank":1,"world_size":3,"epoch":4,"samples":[[0,3],[9,12]],"outcome":"apply",)" +
          R"("loss":0.5,"digest":"0f"})";
