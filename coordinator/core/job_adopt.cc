@@ -13,6 +13,7 @@ void Job::StartAdopting(Instant now) {
   adopting_ = true;
   adopt_until_ = now + config_.autonomy + timing().lease;
   round_.reset();  // nothing was decided in it
+  quorum_since_.reset();
 }
 
 void Job::Adopt(const Hello& hello, Instant now) {

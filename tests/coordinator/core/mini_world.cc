@@ -125,22 +125,43 @@ void MiniWorld::Kill(Worker& worker) {
   if (prng_.Chance(3, 4)) Drop(worker);  // else its host is gone, and nothing closes
 }
 
+// When nobody can tell of the last generation, it is lost with the store, and no rule can help.
+bool MiniWorld::MayLoseStore() const {
+  if (!kind_.loses_store || driver_.store().empty()) return false;
+  const auto& started = driver_.store().begin()->second.record.started;
+  if (!started) return false;
+  bool some = false;
+  for (const MemberEntry& entry : started->members) {
+    const auto it =
+        std::ranges::find_if(workers_, [&](const auto& w) { return w->member == entry.member; });
+    if (it == workers_.end() || (*it)->dead) continue;
+    if ((*it)->paused) return false;
+    some = true;
+  }
+  return some;
+}
+
+void MiniWorld::KillCoordinator() {
+  for (const auto& worker : workers_) {
+    worker->session = SessionId();
+    worker->inbox.clear();
+    worker->delay = static_cast<int>(prng_.Below(30));
+  }
+  launcher_ = SessionId();
+  const bool lose = MayLoseStore() && prng_.Chance(1, 2);
+  if (lose) calm_ = 120;
+  driver_.Restart(lose);
+}
+
 void MiniWorld::Fault() {
   Worker& victim = *workers_[prng_.Below(workers_.size())];
   const std::uint64_t dice = prng_.Below(1000);
-  if (dice < 6 && !victim.dead) Kill(victim);
-  if (dice >= 10 && dice < 16) victim.paused = true;
+  calm_ = std::max(0, calm_ - 1);
+  if (dice < 6 && !victim.dead && calm_ == 0) Kill(victim);
+  if (dice >= 10 && dice < 16 && calm_ == 0) victim.paused = true;
   if (dice >= 20 && dice < 40) victim.paused = false;
   if (dice >= 40 && dice < 50 && !victim.dead) Drop(victim);
-  if (dice >= 50 && dice < 53) {
-    for (const auto& worker : workers_) {
-      worker->session = SessionId();
-      worker->inbox.clear();
-      worker->delay = static_cast<int>(prng_.Below(30));
-    }
-    launcher_ = SessionId();
-    driver_.Restart(kind_.loses_store && prng_.Chance(1, 2));
-  }
+  if (dice >= 50 && dice < 53) KillCoordinator();
   if (dice >= 60 && dice < 63 && !victim.dead) {
     victim.leaving = true;
     Say(victim, Leave{"asked", false});

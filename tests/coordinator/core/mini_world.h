@@ -77,6 +77,8 @@ class MiniWorld {
   void Pulse(bool faults);
   void Fault();
   void Kill(Worker& worker);
+  void KillCoordinator();
+  [[nodiscard]] bool MayLoseStore() const;
   void Drop(Worker& worker);
   void Spawn();
   void Route();
@@ -112,6 +114,7 @@ class MiniWorld {
   std::int64_t next_worker_ = 0;
   std::uint64_t next_incarnation_ = 0;
   std::int64_t pulses_ = 0;
+  int calm_ = 0;  // pulses without deaths and pauses
   std::vector<std::string> violations_;
 };
 
