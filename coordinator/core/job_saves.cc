@@ -21,6 +21,7 @@ Rank Job::RankFor(const CheckpointKey& key, const Member& member) const {
 }
 
 void Job::OnShardWritten(const Worker& worker, const ShardWritten& shard, Instant now) {
+  if (adopting_) return;  // which saves count is known once the generation is
   // A shard counts from the rank alone that had to write it.
   const Rank rank = RankFor(shard.key, worker.member);
   if (rank >= Rank(0) && rank == shard.file.rank) {
