@@ -30,7 +30,7 @@ class RandomFaults : public testing::TestWithParam<MiniWorld::Kind> {};
 
 TEST_P(RandomFaults, StepsAreAtomicAndTrainingResumes) {
   std::size_t steps = 0;
-  for (const std::uint64_t seed : Seeds(20)) {
+  for (const std::uint64_t seed : Seeds(10)) {
     MiniWorld world(seed, GetParam());
     world.RunFaults(1500);
     const bool resumed = world.RunHealed(2000);
@@ -195,7 +195,7 @@ class Nonsense {
 };
 
 TEST(RandomNonsense, NeverHarmsTheCoordinator) {
-  for (const std::uint64_t seed : Seeds(60)) {
+  for (const std::uint64_t seed : Seeds(30)) {
     Nonsense nonsense(seed);
     nonsense.Run(600);
     ASSERT_TRUE(nonsense.violations().empty())
