@@ -64,7 +64,9 @@ class Nonsense {
       const SessionId session(static_cast<std::int64_t>(1 + prng_.Below(6)));
       switch (prng_.Below(12)) {
         case 0: driver_.Handle(Closed{session}); break;
-        case 1: driver_.Handle(Lagged{Duration::Millis(Number())}); break;
+        case 1:
+          driver_.Handle(Lagged{Duration::Millis(static_cast<std::int64_t>(prng_.Below(5000)))});
+          break;
         case 2:
           if (prng_.Chance(1, 8)) driver_.Restart(prng_.Chance(1, 4));
           break;
@@ -148,7 +150,7 @@ class Nonsense {
     beat.waiting = prng_.Chance(1, 2);
     beat.skips = Number();
     beat.phase = prng_.Chance(1, 4) ? "x" : "";
-    beat.phase_left = Duration::Seconds(Number());
+    beat.phase_left = Duration::Seconds(prng_.Chance(1, 2) ? 946'080'000 : 1);
     return beat;
   }
   Message DrawSave() {
