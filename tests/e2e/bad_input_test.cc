@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "fmt/format.h"
+#include <fmt/format.h>
 #include "protocol/transport/steady_clock.h"
 #include "tests/e2e/fixture.h"
 

@@ -40,7 +40,8 @@ class E2eTest : public testing::Test {
   void LookAgain(const JobStatus& job);
 
   // Waits for the job's end and for `nodes` to exit with 0, then asserts all promises: steps,
-  // samples, digests, pids, and equality with an undisturbed run. `finals`: workers at the end.
+  // samples, digests, pids (of those remembered), and equality with an undisturbed run. `finals`:
+  // workers at the end.
   RunFacts Finish(const Workload& workload, const std::vector<std::string>& nodes,
                   std::size_t finals);
 

@@ -113,5 +113,43 @@ TEST_F(KillTest, TheLauncherTakesItsWorkersAlong) {
   (void)Finish(workload, {"a", "b"}, 4);
 }
 
+TEST_F(KillTest, BelowMinWorkersTheJobWaitsAndSaysForWhat) {
+  Workload workload = Job();
+  workload.min_workers = 4;
+  ASSERT_NO_FATAL_FAILURE(StartFour(workload));
+  const JobStatus before = *lab().Job(workload.job);
+  ASSERT_NO_FATAL_FAILURE(RememberSurvivors(before, {"a-0", "b-0", "d-0"}));
+  lab().At("c").Signal(SIGKILL);
+  const JobStatus waiting = Await(workload, "waiting", [](const JobStatus& job) {
+    return job.phase != "running" && job.waiting_for.find("3 of at least 4") != std::string::npos;
+  });
+  EXPECT_FALSE(waiting.ended());
+  ASSERT_NO_FATAL_FAILURE(StartNodes(workload, {"c"}, 1));
+  const JobStatus after = AwaitFourAfter(workload, before.generation);
+  ASSERT_NO_FATAL_FAILURE(LookAgain(after));
+  (void)Finish(workload, kFourNodes, 4);
+}
+
+TEST_F(KillTest, AllAtOnceGoesBackToTheCheckpoint) {
+  Workload workload = Job();
+  workload.checkpoints = true;
+  workload.checkpoint_every = 20;
+  ASSERT_NO_FATAL_FAILURE(StartFour(workload, 30));
+  const JobStatus before = Await(workload, "a checkpoint", [](const JobStatus& job) {
+    return std::any_of(
+        job.checkpoints.begin(), job.checkpoints.end(),
+        [](const CheckpointStatus& entry) { return entry.state == "announced" && entry.step > 0; });
+  });
+  ASSERT_EQ(before.workers.size(), 4U);
+  for (const WorkerStatus& worker : before.workers) (void)KillNow(worker.pid, SIGKILL);
+  const JobStatus after = AwaitFourAfter(workload, before.generation);
+  EXPECT_TRUE(std::any_of(
+      after.incidents.begin(), after.incidents.end(), [](const IncidentStatus& incident) {
+        return incident.restored_from == "checkpoint" && incident.restored_step >= 20;
+      }));
+  const RunFacts facts = Finish(workload, kFourNodes, 4);
+  EXPECT_FALSE(facts.rollbacks.empty());
+}
+
 }  // namespace
 }  // namespace muster::chaos
