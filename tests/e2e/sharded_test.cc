@@ -53,7 +53,9 @@ TEST_F(ShardedTest, AKillGoesBackToTheLastCheckpointAndReshards) {
   EXPECT_EQ(after.incidents.back().restored_from, "live");
   ASSERT_NO_FATAL_FAILURE(LookAgain(after));
   const RunFacts facts = Finish(workload, kFourNodes, 4);
-  EXPECT_EQ(StepsRedone(facts), incident->steps_redone);
+  // The open step may have been decided and voided in one record, so that no worker saw it.
+  EXPECT_LE(StepsRedone(facts), incident->steps_redone);
+  EXPECT_GE(StepsRedone(facts), incident->steps_redone - 1);
 }
 
 // Worker c is held still first, so that no newer checkpoint comes up between damage and death.
