@@ -262,7 +262,7 @@ bool Runner::OpenStep() {
   {
     const ControlThread::Lock lock = control_->Acquire();
     const Session& session = control_->session();
-    if (!session.Running(record_.generation)) return false;
+    if (session.Next(MonotonicNow()) != Directive::kTrain) return false;
     number = session.committed().Next();
     control_->Hand(StepOpened{});
   }

@@ -59,7 +59,7 @@ struct FormedHere {
 struct FormBroke {
   FormFailed failure;
 };
-// Work on step committed + 1 begins. REQUIRES: Next() is kTrain.
+// Work on step committed + 1 begins. REQUIRES: Next() was kTrain, and the generation is Running().
 struct StepOpened {};
 // This rank has added its micro-batches and enters the reduction.
 struct ReduceBegun {};

@@ -124,14 +124,26 @@ void Session::OnMessage(const Assign& message, Instant now) {
   }
   TakeDecision(record, now);
   const MemberEntry& entry = record.members[static_cast<std::size_t>(rank.value())];
-  holds_state_ = holds_state_ && record.restore.source == RestoreSource::kLive &&
-                 entry.previous_rank.value() >= 0;
+  const bool holder =
+      record.restore.source == RestoreSource::kLive && entry.previous_rank.value() >= 0;
+  const bool holds = holds_state_ && started_ && started_->generation == record.restore.base &&
+                     committed_ == record.restore.step;
+  holds_state_ = holder && holds;
   assigned_ = record;
   last_record_ = record;
   lineage_ = record.lineage;
   Notice(fmt::format("generation {}: rank {} of {}, at step {} from {}", record.generation.value(),
                      rank.value(), record.world_size(), record.restore.step.value(),
                      Describe(record.restore.source)));
+  if (!holder || holds) return;
+  // Nobody may take for the job's state what is not: better another round.
+  form_failed_.emplace();
+  form_failed_->generation = record.generation;
+  form_failed_->reason =
+      fmt::format("counted on for step {} of generation {}, but this worker holds another state",
+                  record.restore.step.value(), record.restore.base.value());
+  Send(*form_failed_);
+  Notice("generation cannot be formed: " + form_failed_->reason);
 }
 
 // Resolves the open step, and forgets what a rollback made void.
@@ -160,6 +172,7 @@ void Session::TakeDecision(const GenerationRecord& record, Instant now) {
     }
     open_.Close();  // an outcome that Commit() has not returned yet is void too
     committed_ = record.restore.step;
+    holds_state_ = false;  // the memory is that of a later step
     agreed_ = Wishes();
     boundary_due_ = stop_due_ = false;
     snapshot_due_.reset();

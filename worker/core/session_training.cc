@@ -116,8 +116,8 @@ void Session::On(const FormBroke& input, Instant) {
          " could not be formed: " + input.failure.reason);
 }
 
-void Session::On(const StepOpened&, Instant now) {
-  MUSTER_CHECK(Next(now) == Directive::kTrain, "a step can be opened when Next() says so");
+void Session::On(const StepOpened&, Instant) {
+  MUSTER_CHECK(started_ && Running(started_->generation), "a step needs a running generation");
   open_.Open(started_->generation, committed_.Next());
   stage_ = Stage::kCompute;
 }

@@ -129,7 +129,8 @@ class SessionHarness {
     record.restore.source = source;
     record.restore.step = Step(step);
     if (source == RestoreSource::kLive) {
-      record.restore.base = Generation(generation - 1);
+      const GenerationRecord* started = session_.started_record();
+      record.restore.base = started ? started->generation : Generation(generation - 1);
       record.restore.base_world_size = size;
     }
     return record;

@@ -346,6 +346,20 @@ TEST(SessionRound, AHolderThatTheRecordDoesNotCountAsOneHoldsNothingAnyMore) {
   EXPECT_FALSE(h.Take<Ready>()->holds_state);
 }
 
+TEST(SessionRound, OneThatIsTakenForAHolderOfWhatItDoesNotHoldSaysSo) {
+  for (const std::int64_t wrong : {0, 2}) {
+    SessionHarness h;
+    h.StartFirst();
+    h.TakeStep(1);
+    h.SayInterrupt(2);
+    h.FinishAbort();
+    h.Forget();
+    h.Say(Assign{h.RecordOf(2, 0, 2, wrong)});
+    EXPECT_TRUE(h.Take<FormFailed>()) << wrong;
+    EXPECT_EQ(h.next(), Directive::kWait);
+  }
+}
+
 TEST(SessionRound, AJoinerHoldsTheStateFromTheStartOnNotBefore) {
   SessionHarness h;
   h.Join();
