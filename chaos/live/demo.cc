@@ -108,9 +108,18 @@ Result<JobStatus> Watch(Lab& lab, Console& console, const Workload& workload,
   });
 }
 
+// Well past a checkpoint, so that there is something to redo.
+Status AwaitMoment(Lab& lab, const Workload& workload) {
+  if (workload.checkpoint_every == 0) return {};
+  if (const auto fresh = lab.Records(workload.job).Poll(); !fresh.ok()) return fresh.status();
+  const std::int64_t every = workload.checkpoint_every;
+  std::int64_t step = lab.Records(workload.job).last_step() + 1;
+  while (step % every != every / 2) ++step;
+  return lab.AwaitStep(workload.job, step, kRunLimit);
+}
+
 Status KillOne(Lab& lab, Console& console, const Workload& workload, Account* account) {
-  // A third of the way, and not on a step whose checkpoint would leave nothing to redo.
-  const std::int64_t step = workload.steps / 3 + (workload.sharded ? 7 : 0);
+  const std::int64_t step = workload.steps / 3;
   const Result<JobStatus> before =
       Watch(lab, console, workload, "a third of the steps",
             [&](const JobStatus& job) { return job.committed >= step; });
@@ -120,6 +129,7 @@ Status KillOne(Lab& lab, Console& console, const Workload& workload, Account* ac
     return Internal(fmt::format("the job runs with {} workers, not 4", before->Count("member")));
   }
   account->survivors = SurvivorsOf(*before, victim->worker);
+  MUSTER_RETURN_IF_ERROR(AwaitMoment(lab, workload));
   constexpr double kFraction = 0.4;
   Result<Fault> fault = Strike(lab, workload.job, kVictim, SIGKILL, kFraction);
   if (!fault.ok()) return fault.status();

@@ -1,5 +1,6 @@
 // Wrong input and a hostile environment: each gives one clear line that names the thing, a non-zero
 // exit where a program ends, and loses nothing.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -7,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include <fmt/format.h>
 #include "protocol/transport/steady_clock.h"
 #include "tests/e2e/fixture.h"
 

@@ -1,12 +1,11 @@
 #include "tests/e2e/fixture.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <map>
 #include <utility>
-
-#include <fmt/format.h>
 
 namespace muster::chaos {
 namespace {
