@@ -293,6 +293,10 @@ void Job::OnClosed(SessionId session, Instant now) {
   Worker* worker = BySession(session);
   by_session_.erase(session);
   if (worker == nullptr || worker->session != session) return;
+  if (record_.end) {  // it has heard of the end and is gone
+    workers_.erase(worker->member);
+    return;
+  }
   worker->connected = false;
   worker->closed_at = now;
   recent_closes_.push_back(now);

@@ -9,13 +9,14 @@
 namespace muster::coordinator {
 
 void Job::OnMessage(SessionId session, const Message& message, Instant now) {
+  if (record_.end) return;  // that a worker exits now is no news
   if (const auto it = launchers_.find(session); it != launchers_.end()) {
     if (const auto* attest = std::get_if<Attest>(&message)) OnAttest(*attest, it->second, now);
     Evaluate(now);
     return;
   }
   Worker* worker = BySession(session);
-  if (worker == nullptr || record_.end) return;
+  if (worker == nullptr) return;
   const bool withdrawn = Heard(*worker, now);
   if (withdrawn && round_ && !round_->assigned && !round_->ready.contains(worker->member)) {
     Ask(*worker, now);
@@ -194,7 +195,8 @@ void Job::FinishIfDone(Instant now) {
                         now + config_.checkpoint_timeout);
   }
   if (checkpoints_.AnyPending()) return;
-  EndJob(EndKind::kFinished, fmt::format("finished at step {}", committed_.value()), now);
+  EndJob(EndKind::kFinished, finished ? "all steps are committed" : "all workers have finished",
+         now);
 }
 
 }  // namespace muster::coordinator
