@@ -13,8 +13,21 @@
 namespace muster {
 
 enum class DType {
-  kBool, kU8, kI8, kI16, kU16, kI32, kU32, kI64, kU64,
-  kFloat8E4M3, kFloat8E5M2, kFloat16, kBFloat16, kFloat32, kFloat64,
+  kBool,
+  kU8,
+  kI8,
+  kI16,
+  kU16,
+  kI32,
+  kU32,
+  kI64,
+  kU64,
+  kFloat8E4M3,
+  kFloat8E5M2,
+  kFloat16,
+  kBFloat16,
+  kFloat32,
+  kFloat64,
 };
 
 // Bytes of one element.
@@ -81,7 +94,6 @@ struct TensorSpec {
 [[nodiscard]] Box BoxOf(const TensorSpec& tensor, std::int64_t rank, std::int64_t world_size);
 // The box that the rank *stores* in a checkpoint: like BoxOf, but a replicated tensor is cut along
 // dimension 0 over the ranks, so that each byte is written once (a scalar goes to rank 0).
-[[nodiscard]] Box StoredBoxOf(const TensorSpec& tensor, std::int64_t rank,
-                              std::int64_t world_size);
+[[nodiscard]] Box StoredBoxOf(const TensorSpec& tensor, std::int64_t rank, std::int64_t world_size);
 
 }  // namespace muster
