@@ -59,10 +59,13 @@ void Job::Decide(const StepResolution& resolution, const RestoreDecision& restor
   committed_ = restore.restore.step;
   if (restore.rollback) {
     AddRollback(record_, record.generation, restore.restore.step);
-    if (restore.steps_redone > 0) {
+    // With no survivor to ask, nobody knows how far the dead had come since they were last heard.
+    const bool unknown = resolution.reason == StepReason::kNoSurvivor;
+    if (unknown || restore.steps_redone > 0) {
       Publish(EventKind::kRolledBack, now,
-              fmt::format("back to step {}; {} steps are taken again", restore.restore.step.value(),
-                          restore.steps_redone));
+              fmt::format("back to step {}; {}", restore.restore.step.value(),
+                          unknown ? "whatever was committed above it is void"
+                                  : fmt::format("{} steps are taken again", restore.steps_redone)));
     }
   }
   leavers_kept_ = leavers;
