@@ -125,6 +125,11 @@ bool Job::OnHello(SessionId session, const Hello& hello, const std::string& peer
                     record_.job.value(), difference),
         now);
   }
+  // No generation was ever decided here, but there is one: the store is not the one that knew it.
+  const bool none = !record_.latest && !record_.started;
+  if (!adopting_ && none && (hello.attachment || hello.highest > record_.highest)) {
+    StartAdopting(now);
+  }
   RaiseHighest(record_, hello.highest);
   const bool fresh = FindWorker(hello.member) == nullptr;
   const bool known = hello.attachment ? Attach(session, hello, now) : Admit(session, hello, now);
@@ -193,8 +198,6 @@ bool Job::Admit(SessionId session, const Hello& hello, Instant now) {
 bool Job::Attach(SessionId session, const Hello& hello, Instant now) {
   const Attachment& attachment = *hello.attachment;
   RaiseHighest(record_, std::max(attachment.record.generation, attachment.aborted_for));
-  // No generation was ever decided here, but there is one: the store is not the one that knew it.
-  if (!adopting_ && !record_.latest && !record_.started) StartAdopting(now);
   if (adopting_) {
     Adopt(hello, now);
   } else {

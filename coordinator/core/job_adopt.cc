@@ -85,6 +85,10 @@ void Job::TryAdopt(Instant now) {
     record_.gone.push_back(member);
     Dismiss(member, false, now);
   }
+  for (const auto& [member, attachment] : adoption_) {
+    // An earlier record went on without it; what it holds is of the past.
+    if (Find(running, member) == nullptr) Dismiss(member, false, now);
+  }
   AwaitMembers(now);
   if (!all) ForceOut(running, now);
   adoption_.clear();

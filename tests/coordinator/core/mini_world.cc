@@ -157,11 +157,15 @@ void MiniWorld::Fault() {
   Worker& victim = *workers_[prng_.Below(workers_.size())];
   const std::uint64_t dice = prng_.Below(1000);
   calm_ = std::max(0, calm_ - 1);
+  // Until a lost generation is adopted, its members are all that knows of it.
+  const bool adopted =
+      !driver_.store().empty() && driver_.store().begin()->second.record.latest.has_value();
+  if (!adopted) calm_ = std::max(calm_, 1);
   if (dice < 6 && !victim.dead && calm_ == 0) Kill(victim);
   if (dice >= 10 && dice < 16 && calm_ == 0) victim.paused = true;
   if (dice >= 20 && dice < 40) victim.paused = false;
   if (dice >= 40 && dice < 50 && !victim.dead) Drop(victim);
-  if (dice >= 50 && dice < 53) KillCoordinator();
+  if (dice >= 50 && dice < 53 && calm_ == 0) KillCoordinator();
   if (dice >= 60 && dice < 63 && !victim.dead) {
     victim.leaving = true;
     Say(victim, Leave{"asked", false});
