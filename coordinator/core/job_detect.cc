@@ -166,6 +166,7 @@ void Job::DropUnneeded(Instant now) {
   for (const auto& [member, worker] : workers_) {
     const bool leaves = worker.leaving && !worker.suspicion;
     if ((!worker.suspicion && !leaves) || Counts(member)) continue;
+    if (leaves && adoption_.contains(member)) continue;  // it may turn out to be a member
     if (!leaves || !checkpoints_.Owes(member)) drop.emplace_back(member, leaves);
   }
   for (const auto& [member, leaves] : drop) Dismiss(member, leaves, now);

@@ -47,7 +47,9 @@ StepResolution ResolveOpenStep(Generation broken, const std::vector<Ready>& surv
     result.wishes = inherited->wishes;
     result.reason = StepReason::kInherited;
     const bool commits = inherited->outcome != Outcome::kVoid;
-    result.committed = commits ? std::max(committed, inherited->step) : committed;
+    // An open step follows a committed one, even if nobody who saw that outcome is left.
+    const Step known = commits ? inherited->step : Step(inherited->step.value() - 1);
+    result.committed = std::max(committed, known);
     return result;
   }
   const Step open = committed.Next();
