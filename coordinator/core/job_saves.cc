@@ -126,7 +126,10 @@ void Job::CheckManifest(Instant now) {
     if (to != nullptr && to->connected && !to->suspicion) return;
   }
   const Worker* helper = Helper();
-  if (helper == nullptr) return;  // the next worker that connects gets the order
+  if (helper == nullptr) {
+    manifest_order_.reset();  // the next worker that connects gets it, and all the time for it
+    return;
+  }
   const Instant until = same ? manifest_order_->until : now + config_.checkpoint_timeout;
   manifest_order_ = ManifestOrder{due->key, helper->member, until};
   Send(*helper, WriteManifest{*due});
