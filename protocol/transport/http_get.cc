@@ -104,10 +104,10 @@ Result<std::string> HttpGet(const std::string& url, const std::string& target,
   const Result<HostPort> address = ParseUrl(url);
   if (!address.ok()) return address.status();
   try {
-    // Declared before what its handlers use: it is destroyed after, with handlers that hold
-    // nothing.
-    Get get(url, target, address->ToString(), token);
+    // Destroyed last: a socket must not outlive its context. Handlers that are left then are
+    // dropped without a call.
     IoContext io(1);
+    Get get(url, target, address->ToString(), token);
     AsyncConnect(io, *address, "musterd at " + url, timeout, [&get](Result<Socket> socket) {
       if (socket.ok()) {
         get.Exchange(std::move(socket).value());
