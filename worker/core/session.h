@@ -177,7 +177,7 @@ class Session {
   void CommitStep(Outcome outcome, Wishes agreed, Instant now);
   void StopIfAgreed(Instant now);
 
-  const Identity identity_;
+  Identity identity_;
   Prng prng_;
   Backoff backoff_;
   Effects effects_;
@@ -191,7 +191,7 @@ class Session {
   Instant greeted_;
   Instant next_complaint_;
   bool out_of_touch_ = false;  // said so
-  const Instant join_deadline_;
+  Instant join_deadline_;
   bool joined_ = false;
   LeaseWatch lease_;
   Duration progress_timeout_ = kDefaultFirstStepTimeout;

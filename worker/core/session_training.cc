@@ -114,6 +114,10 @@ void Session::On(const FormBroke& input, Instant) {
   Send(*form_failed_);
   Notice("generation " + std::to_string(input.failure.generation.value()) +
          " could not be formed: " + input.failure.reason);
+  // What this process lacks, no further round will give it; a fresh process has it.
+  if (input.failure.code == Code::kFailedPrecondition) {
+    Fail(FailedPrecondition(input.failure.reason));
+  }
 }
 
 void Session::On(const StepOpened&, Instant) {
