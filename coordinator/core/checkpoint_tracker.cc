@@ -249,6 +249,24 @@ std::vector<CheckpointTracker::Progress> CheckpointTracker::MarkVoid(const JobRe
   return given_up;
 }
 
+void CheckpointTracker::Adopt(const JobRecord& record, const GenerationRecord& naming,
+                              Effects* effects) {
+  const Restore& restore = naming.restore;
+  if (restore.source != RestoreSource::kCheckpoint || FindEntry(restore.checkpoint) != nullptr) {
+    return;
+  }
+  CheckpointEntry entry;  // of no known world size or files: its manifest has them
+  entry.record.job = record.job.value();
+  entry.record.key = restore.checkpoint;
+  entry.record.lineage = naming.lineage;
+  entry.record.directory = restore.directory;
+  entry.record.tensors = record.spec.tensors;
+  entry.state = CheckpointState::kAnnounced;
+  entry.manifest_digest = restore.manifest_digest;
+  entries_.push_back(entry);
+  Put(record, entry, effects);
+}
+
 bool CheckpointTracker::Strike(const JobRecord& record, const CheckpointKey& key, bool bad,
                                Effects* effects) {
   CheckpointEntry* entry = FindEntry(key);

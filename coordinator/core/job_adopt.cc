@@ -79,6 +79,12 @@ void Job::TryAdopt(Instant now) {
   record_.latest = running;
   record_.latest_started = has_started;
   SetStarted(has_started ? running : StartedBefore(running), now);
+  checkpoints_.Adopt(record_, running, effects_);
+  // The way back that its record tells of voids what it voided before the store was lost.
+  if (running.restore.source != RestoreSource::kLive && running.previous.value() > 0) {
+    AddRollback(record_, running.generation, running.restore.step);
+  }
+  if (!has_started) committed_ = running.restore.step;  // it has committed nothing above that
   for (const Member& member : members_) {
     // Silent for too long, or left out by the record that is taken over.
     if (adoption_.contains(member) && Find(running, member) != nullptr) continue;

@@ -64,7 +64,9 @@ RestoreDecision PlanRestore(const RestoreView& view) {
   } else if (view.broken != nullptr) {
     decision.reason = RestoreReason::kNothingLeft;
   }
-  if (view.broken != nullptr) {
+  // Without a broken generation too: one that was adopted may have meant to go on from a checkpoint
+  // that turns out bad.
+  if (view.broken != nullptr || decision.restore.step < view.committed) {
     decision.rollback = true;
     decision.steps_redone =
         std::max<std::int64_t>(0, view.committed.value() - decision.restore.step.value());
