@@ -8,8 +8,10 @@
 
 namespace muster::coordinator {
 
-Job::Job(const Config& config, StoredJob stored, bool adopting, Effects* effects, Instant now)
+Job::Job(const Config& config, StoredJob stored, bool adopting, Prng* prng, Effects* effects,
+         Instant now)
     : config_(config),
+      prng_(prng),
       effects_(effects),
       record_(std::move(stored.record)),
       checkpoints_(std::move(stored.checkpoints)),

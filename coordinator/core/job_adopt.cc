@@ -5,7 +5,6 @@
 
 #include "coordinator/core/durable_state.h"
 #include "coordinator/core/job.h"
-#include "protocol/prng.h"
 
 namespace muster::coordinator {
 
@@ -111,8 +110,7 @@ void Job::TryAdopt(Instant now) {
 void Job::ForceOut(const GenerationRecord& running, Instant now) {
   GenerationRecord forced = running;
   forced.generation = NextGeneration(record_);
-  forced.lineage = Lineage(
-      Mix64(running.lineage.value() ^ static_cast<std::uint64_t>(forced.generation.value())) | 1U);
+  forced.lineage = FreshLineage();
   forced.previous = record_.started ? record_.started->generation : Generation();
   forced.decision = {forced.previous, committed_.Next(), Outcome::kVoid, {}};
   record_.lineage = forced.lineage;
@@ -126,7 +124,10 @@ void Job::ForceOut(const GenerationRecord& running, Instant now) {
 
 void Job::ForceAdopt(Instant now) {
   if (adopting_) adopt_until_ = now;
-  if (round_) round_->autonomy_until = now;
+  if (round_) {
+    round_->autonomy_until = now;
+    round_->forced = true;
+  }
   Evaluate(now);
 }
 

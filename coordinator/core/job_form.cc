@@ -47,7 +47,6 @@ void Job::Decide(const StepResolution& resolution, const RestoreDecision& restor
                  Instant now) {
   GenerationRecord record;
   record.generation = round_->number;
-  record.lineage = record_.lineage;
   record.previous = record_.started ? record_.started->generation : Generation();
   record.members =
       PlanRanks(ChooseMembers(Candidates(resolution, leavers), record_.spec.max_workers));
@@ -56,6 +55,10 @@ void Job::Decide(const StepResolution& resolution, const RestoreDecision& restor
   if (restore.restore.source != RestoreSource::kLive) {
     for (MemberEntry& entry : record.members) entry.previous_rank = Rank(-1);
   }
+  // Those that an operator gave up may train on for a while: nothing of theirs is to be taken for
+  // the job's.
+  if (round_->forced && GivesUpUnseen(record)) record_.lineage = FreshLineage();
+  record.lineage = record_.lineage;
   committed_ = restore.restore.step;
   if (restore.rollback) {
     AddRollback(record_, record.generation, restore.restore.step);
@@ -91,6 +94,16 @@ void Job::Decide(const StepResolution& resolution, const RestoreDecision& restor
   }
   for (const Member& member : out) Dismiss(member, false, now);
   NoteDecision(now);
+}
+
+// Does `next` go on without a member that nobody knows to be dead?
+bool Job::GivesUpUnseen(const GenerationRecord& next) const {
+  return std::ranges::any_of(members_, [&](const Member& member) {
+    const auto it = workers_.find(member);
+    const bool dead = it == workers_.end() || (it->second.suspicion && it->second.suspicion->dead);
+    return !dead && Find(next, member) == nullptr && !IsGone(record_, member) &&
+           !it->second.leaving;
+  });
 }
 
 void Job::NoteDecision(Instant now) {

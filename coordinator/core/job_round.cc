@@ -48,6 +48,7 @@ void Job::BeginRound(Cause cause, bool conclusive, Instant now) {
   if (round_) {
     next.first_begun = round_->first_begun;
     next.autonomy_until = round_->autonomy_until;
+    next.forced = round_->forced;
     next.attempt = round_->attempt + (round_->assigned ? 1 : 0);
   } else if (last_round_) {
     next.attempt = last_round_->attempt + 1;
