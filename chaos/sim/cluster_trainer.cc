@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "chaos/sim/cluster.h"
+#include "protocol/mutants.h"
 
 namespace muster::sim {
 
@@ -181,7 +182,7 @@ void Cluster::Snapshot(Process& p) {
   if (p.state_step != key.step) ledger_.Violate("S5: a snapshot of another step");
   Tell(p, worker::SnapshotTaken{});
   Later(p, Duration::Millis(30), [this, &p, key, record, rank, state] {
-    shards_[{key, rank.value()}] = state;
+    shards_[{key, rank.value()}] = Planted(Mutant::kSnapshotLate) ? p.state : state;
     ShardWritten written;
     written.key = key;
     written.lineage = record.lineage;

@@ -5,6 +5,7 @@
 
 #include "coordinator/core/durable_state.h"
 #include "coordinator/core/job.h"
+#include "protocol/mutants.h"
 #include "protocol/prng.h"
 
 namespace muster::coordinator {
@@ -12,6 +13,7 @@ namespace muster::coordinator {
 void Job::StartAdopting(Instant now) {
   adopting_ = true;
   adopt_until_ = now + config_.autonomy + timing().lease;
+  if (Planted(Mutant::kCoordinatorTimerFirst)) adopt_until_ = now + config_.autonomy / 2;
   round_.reset();  // nothing was decided in it
   quorum_since_.reset();
 }
@@ -61,8 +63,10 @@ void Job::TryAdopt(Instant now) {
     return;
   }
   const GenerationRecord running = greatest->second.record;
-  const bool all = std::ranges::all_of(
-      running.members, [&](const MemberEntry& entry) { return adoption_.contains(entry.member); });
+  const bool any = Planted(Mutant::kAdoptOnAnyReport);
+  const bool all = any || std::ranges::all_of(running.members, [&](const MemberEntry& entry) {
+                     return adoption_.contains(entry.member);
+                   });
   if (!all && now < adopt_until_) return;
   adopting_ = false;
   bool has_started = false;
@@ -81,7 +85,7 @@ void Job::TryAdopt(Instant now) {
   SetStarted(has_started ? running : StartedBefore(running), now);
   for (const Member& member : members_) {
     // Silent for too long, or left out by the record that is taken over.
-    if (adoption_.contains(member) && Find(running, member) != nullptr) continue;
+    if ((any || adoption_.contains(member)) && Find(running, member) != nullptr) continue;
     record_.gone.push_back(member);
     Dismiss(member, false, now);
   }
@@ -112,7 +116,9 @@ void Job::ForceOut(const GenerationRecord& running, Instant now) {
   record_.lineage = forced.lineage;
   record_.latest = forced;
   record_.latest_started = false;
-  AddRollback(record_, forced.generation, committed_);
+  if (!Planted(Mutant::kForceWithoutRollback)) {
+    AddRollback(record_, forced.generation, committed_);
+  }
   Publish(
       EventKind::kRolledBack, now,
       fmt::format("adopted without all members: every step above {} is void", committed_.value()));
