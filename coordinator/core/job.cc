@@ -17,7 +17,7 @@ Job::Job(const Config& config, StoredJob stored, bool adopting, Effects* effects
       adopting_(adopting),
       committed_(record_.committed) {
   if (adopting) StartAdopting(now);
-  if (record_.end) return;
+  if (record_.end && !Planted(Mutant::kEndIgnored)) return;
   SetStarted(record_.started, now);
   AwaitMembers(now);
   if (record_.started && !record_.latest_started) {
@@ -288,6 +288,9 @@ void Job::CatchUpRound(Worker& worker, const Hello& hello, bool fresh, Instant n
     return;
   }
   if (!round_->assigned) {
+    if (Planted(Mutant::kLowerAssignAccepted) && record_.latest && !record_.latest_started) {
+      Send(worker, Assign{*record_.latest});  // what it may have missed, of no use any more
+    }
     Ask(worker, now);
     return;
   }
