@@ -222,6 +222,7 @@ void Fields(Io& io, Ref<Io, Wish> wish) {
 template <class Io>
 void Fields(Io& io, Ref<Io, WriteManifest> write) {
   io.Object("record", write.record);
+  io.Require(write.record.world_size > 0, "record", "has no world_size");
 }
 
 template <class Io>

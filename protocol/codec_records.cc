@@ -66,7 +66,7 @@ void Fields(Io& io, Ref<Io, CheckpointRecord> record) {
   io.Name("job", record.job);
   io.Object("key", record.key);
   io.Hex("lineage", record.lineage);
-  io.Integer("world_size", record.world_size, 1, kMaxWorldSize);
+  io.Integer("world_size", record.world_size, 0, kMaxWorldSize);
   io.PathPart("directory", record.directory, /*may_be_empty=*/false);
   io.List("tensors", record.tensors, 0, kMaxTensors);
   io.List("files", record.files, 0, kMaxFiles);
@@ -82,6 +82,8 @@ void Fields(Io& io, Ref<Io, CheckpointEntry> entry) {
   io.Enum("state", entry.state);
   io.Hex("manifest_digest", entry.manifest_digest);
   io.Integer("strikes", entry.strikes, 0, 1'000'000);
+  io.Require(entry.record.world_size > 0 || entry.state != CheckpointState::kComplete,
+             "record.world_size", "is 0, but a manifest is still to be made of this record");
 }
 
 template <class Io>

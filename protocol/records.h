@@ -54,8 +54,8 @@ struct CheckpointRecord {
   std::string job;
   CheckpointKey key;
   Lineage lineage;
-  std::int32_t world_size = 0;
-  std::string directory;  // below the root: "s<step, 12 digits>-g<generation, 8 digits>"
+  std::int32_t world_size = 0;  // 0: not known, as are the files; the manifest alone has them
+  std::string directory;        // below the root: "s<step, 12 digits>-g<generation, 8 digits>"
   std::vector<TensorSpec> tensors;
   std::vector<FileRecord> files;  // by rank
   std::int64_t bytes = 0;         // of all files

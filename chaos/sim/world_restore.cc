@@ -3,6 +3,7 @@
 
 #include "chaos/sim/trace.h"
 #include "chaos/sim/world.h"
+#include "protocol/mutants.h"
 #include "worker/core/transfer_plan.h"
 
 namespace muster::sim {
@@ -174,8 +175,9 @@ void World::On(Process& p, const FileDone& done) {
   } else if (p.disk_full > 0) {
     Tell(p, worker::Report{ShardFailed{done.key, done.rank, Code::kResourceExhausted, "no space"}});
   } else {
-    disk_[{done.key, done.rank.value()}] =
-        ShardFile{done.lo, done.hi, done.state, done.state_step, done.lineage, false};
+    const bool late = Planted(Mutant::kSnapshotLate);
+    disk_[{done.key, done.rank.value()}] = ShardFile{
+        done.lo, done.hi, late ? p.held.state : done.state, done.state_step, done.lineage, false};
     ShardWritten written;
     written.key = done.key;
     written.lineage = done.lineage;

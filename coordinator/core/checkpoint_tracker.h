@@ -49,6 +49,9 @@ class CheckpointTracker {
 
   // After a rollback: what became void is marked durably; pending saves of it are given up.
   std::vector<Progress> MarkVoid(const JobRecord& record, Effects* effects);
+  // Takes up an announced checkpoint that a record names and a lost store knew. Nothing changes
+  // when it is known.
+  void Adopt(const JobRecord& record, const GenerationRecord& naming, Effects* effects);
   // A start from this checkpoint failed; `bad` bytes strike it out at once. True if it is out.
   bool Strike(const JobRecord& record, const CheckpointKey& key, bool bad, Effects* effects);
 

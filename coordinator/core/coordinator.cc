@@ -61,7 +61,8 @@ Coordinator::Coordinator(const Config& config, std::uint64_t seed, std::vector<S
   MUSTER_CHECK(valid.ok(), valid.message());
   for (StoredJob& job : stored) {
     const JobName name = job.record.job;
-    jobs_.emplace(name, std::make_unique<Job>(config_, std::move(job), false, &effects_, now));
+    jobs_.emplace(name,
+                  std::make_unique<Job>(config_, std::move(job), false, &prng_, &effects_, now));
   }
 }
 
@@ -208,7 +209,7 @@ void Coordinator::CreateJob(const Hello& hello, Instant now) {
   effects_.events.push_back(created);
   Job& job = *jobs_
                   .emplace(hello.job, std::make_unique<Job>(config_, std::move(stored), adopting,
-                                                            &effects_, now))
+                                                            &prng_, &effects_, now))
                   .first->second;
   for (auto early = early_launchers_.begin(); early != early_launchers_.end();) {
     if (early->second.hello.job != hello.job) {

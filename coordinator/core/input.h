@@ -30,8 +30,9 @@ struct Lagged {
   Duration by;
 };
 
-// An operator's command: adopt or abandon (after the store was lost) without waiting for
-// `autonomy`.
+// An operator's command: adopt or abandon (after the store was lost), or go on without the members
+// that are out of sight, without waiting for `autonomy`. They may train on until it is over: what
+// they do is void, and a fresh lineage keeps their files and connections apart.
 struct ForceAdopt {
   JobName job;
 };

@@ -26,14 +26,16 @@
 #include "coordinator/core/rank_plan.h"
 #include "coordinator/core/restore_plan.h"
 #include "coordinator/core/step_decision.h"
+#include "protocol/prng.h"
 
 namespace muster::coordinator {
 
 class Job {
  public:
-  // `effects` is the coordinator's and outlives the job. `adopting`: the store knew nothing of this
-  // job, but workers that are in a generation report.
-  Job(const Config& config, StoredJob stored, bool adopting, Effects* effects, Instant now);
+  // `effects` and `prng` are the coordinator's and outlive the job. `adopting`: the store knew
+  // nothing of this job, but workers that are in a generation report.
+  Job(const Config& config, StoredJob stored, bool adopting, Prng* prng, Effects* effects,
+      Instant now);
 
   // Every session that named this job. False: refused, and the session is to be closed.
   bool OnHello(SessionId session, const Hello& hello, const std::string& peer, Instant now);
@@ -84,6 +86,7 @@ class Job {
     Instant settle_until;
     Instant first_begun;       // of the first attempt since the last started generation
     Instant autonomy_until;    // when a silent generation has surely stopped
+    bool forced = false;       // an operator did not wait for that
     int attempt = 1;           // generations assigned since the last one that committed a step, + 1
     std::set<Member> accused;  // by others, of a data connection that failed
     std::map<Member, Ready> ready;
@@ -114,6 +117,7 @@ class Job {
   void TryAdopt(Instant now);
   [[nodiscard]] std::optional<GenerationRecord> StartedBefore(const GenerationRecord& record) const;
   void ForceOut(const GenerationRecord& running, Instant now);
+  [[nodiscard]] Lineage FreshLineage() { return Lineage(prng_->Next() | 1U); }  // zero means none
 
   // job_messages.cc
   void On(Worker& worker, const Heartbeat& beat, Instant now);
@@ -198,6 +202,7 @@ class Job {
   void Decide(const StepResolution& resolution, const RestoreDecision& restore, bool leavers,
               Instant now);
   void NoteDecision(Instant now);
+  [[nodiscard]] bool GivesUpUnseen(const GenerationRecord& next) const;
   void Dismiss(const Member& member, bool left, Instant now);
   void CheckFormed(Instant now);
   void CheckFormDeadline(Instant now);
@@ -212,6 +217,7 @@ class Job {
   [[nodiscard]] Worker* FindWorker(const Member& member);
 
   const Config& config_;
+  Prng* const prng_;  // for lineages
   Effects* const effects_;
   JobRecord record_;
   CheckpointTracker checkpoints_;

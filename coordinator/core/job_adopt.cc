@@ -5,13 +5,18 @@
 
 #include "coordinator/core/durable_state.h"
 #include "coordinator/core/job.h"
+<<<<<<< .merge_file_l8dQTB
+=======
+#include "protocol/mutants.h"
 #include "protocol/prng.h"
+>>>>>>> .merge_file_fV2Hhk
 
 namespace muster::coordinator {
 
 void Job::StartAdopting(Instant now) {
   adopting_ = true;
   adopt_until_ = now + config_.autonomy + timing().lease;
+  if (Planted(Mutant::kCoordinatorTimerFirst)) adopt_until_ = now + config_.autonomy / 2;
   round_.reset();  // nothing was decided in it
   quorum_since_.reset();
 }
@@ -61,8 +66,10 @@ void Job::TryAdopt(Instant now) {
     return;
   }
   const GenerationRecord running = greatest->second.record;
-  const bool all = std::ranges::all_of(
-      running.members, [&](const MemberEntry& entry) { return adoption_.contains(entry.member); });
+  const bool any = Planted(Mutant::kAdoptOnAnyReport);
+  const bool all = any || std::ranges::all_of(running.members, [&](const MemberEntry& entry) {
+                     return adoption_.contains(entry.member);
+                   });
   if (!all && now < adopt_until_) return;
   adopting_ = false;
   bool has_started = false;
@@ -79,9 +86,15 @@ void Job::TryAdopt(Instant now) {
   record_.latest = running;
   record_.latest_started = has_started;
   SetStarted(has_started ? running : StartedBefore(running), now);
+  checkpoints_.Adopt(record_, running, effects_);
+  // The way back that its record tells of voids what it voided before the store was lost.
+  if (running.restore.source != RestoreSource::kLive && running.previous.value() > 0) {
+    AddRollback(record_, running.generation, running.restore.step);
+  }
+  if (!has_started) committed_ = running.restore.step;  // it has committed nothing above that
   for (const Member& member : members_) {
     // Silent for too long, or left out by the record that is taken over.
-    if (adoption_.contains(member) && Find(running, member) != nullptr) continue;
+    if ((any || adoption_.contains(member)) && Find(running, member) != nullptr) continue;
     record_.gone.push_back(member);
     Dismiss(member, false, now);
   }
@@ -105,14 +118,15 @@ void Job::TryAdopt(Instant now) {
 void Job::ForceOut(const GenerationRecord& running, Instant now) {
   GenerationRecord forced = running;
   forced.generation = NextGeneration(record_);
-  forced.lineage = Lineage(
-      Mix64(running.lineage.value() ^ static_cast<std::uint64_t>(forced.generation.value())) | 1U);
+  forced.lineage = FreshLineage();
   forced.previous = record_.started ? record_.started->generation : Generation();
   forced.decision = {forced.previous, committed_.Next(), Outcome::kVoid, {}};
   record_.lineage = forced.lineage;
   record_.latest = forced;
   record_.latest_started = false;
-  AddRollback(record_, forced.generation, committed_);
+  if (!Planted(Mutant::kForceWithoutRollback)) {
+    AddRollback(record_, forced.generation, committed_);
+  }
   Publish(
       EventKind::kRolledBack, now,
       fmt::format("adopted without all members: every step above {} is void", committed_.value()));
@@ -120,7 +134,10 @@ void Job::ForceOut(const GenerationRecord& running, Instant now) {
 
 void Job::ForceAdopt(Instant now) {
   if (adopting_) adopt_until_ = now;
-  if (round_) round_->autonomy_until = now;
+  if (round_) {
+    round_->autonomy_until = now;
+    round_->forced = true;
+  }
   Evaluate(now);
 }
 

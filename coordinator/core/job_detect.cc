@@ -5,6 +5,7 @@
 
 #include "coordinator/core/durable_state.h"
 #include "coordinator/core/job.h"
+#include "protocol/mutants.h"
 
 namespace muster::coordinator {
 
@@ -37,7 +38,7 @@ void Job::OnTick(Instant now) { Evaluate(now); }
 // Everything that may follow from the last input or from the time. Each part is a cheap no-op when
 // it has nothing to do.
 void Job::Evaluate(Instant now) {
-  if (record_.end) return;
+  if (record_.end && !Planted(Mutant::kEndIgnored)) return;
   if (adopting_) TryAdopt(now);
   CheckSilence(now);
   CheckProgress(now);
@@ -55,6 +56,7 @@ void Job::Evaluate(Instant now) {
 bool Job::Heard(Worker& worker, Instant now) {
   worker.last_heard = std::max(worker.last_heard, now);
   if (!worker.suspicion || worker.suspicion->sticky) return false;
+  if (Planted(Mutant::kSuspicionNotWithdrawn)) return false;
   worker.suspicion.reset();
   leases_.Watch(now + timing().lease, worker.member);
   if (round_) {
@@ -80,6 +82,7 @@ void Job::Suspect(Worker& worker, Cause cause, std::string evidence, bool sticky
     blamed.push_back({worker.member, cause, std::move(evidence)});
     if (round_->incident.cause == Cause::kOperationFailed) round_->incident.cause = cause;
   }
+  if (Planted(Mutant::kSettleRearmed)) round_->settle_until = now + config_.settle;
   // Proof needs no time to settle.
   if (dead && !round_->assigned) round_->settle_until = std::min(round_->settle_until, now);
 }
@@ -119,7 +122,8 @@ void Job::CheckSilence(Instant now) {
             : fmt::format("silent for {:.2f} s, longer than the failure timeout of {} ms", silent,
                           timing().lease.millis());
     if (Counts(member)) {
-      Suspect(*worker, verdict.cause, evidence, false, false, now);
+      const bool final = Planted(Mutant::kFenceAtLease);
+      Suspect(*worker, verdict.cause, evidence, final, final, now);
       continue;
     }
     Publish(EventKind::kWorkerDead, now,
@@ -233,7 +237,8 @@ bool Job::MemberLeaves() const {
 
 bool Job::Wanted() const {
   if (MemberLeaves()) return true;
-  if (record_.started->world_size() >= record_.spec.max_workers) return false;
+  const bool full = record_.started->world_size() >= record_.spec.max_workers;
+  if (full && !Planted(Mutant::kGrowthLoops)) return false;
   return std::ranges::any_of(workers_, [&](const auto& entry) {
     const Worker& worker = entry.second;
     return worker.connected && worker.able && !worker.leaving && !worker.suspicion &&

@@ -6,6 +6,7 @@
 
 #include "coordinator/core/durable_state.h"
 #include "coordinator/core/job.h"
+#include "protocol/mutants.h"
 
 namespace muster::coordinator {
 
@@ -27,7 +28,7 @@ void Job::Dismiss(const Member& member, bool left, Instant now) {
   if (it->second.connected) {
     if (left) {
       Send(it->second, Ended{{EndKind::kFinished, committed_, "left as asked"}, true});
-    } else {
+    } else if (!Planted(Mutant::kEvictedNotFenced)) {
       Send(it->second, Refused{Code::kFenced, "the job goes on without this incarnation"});
       effects_->closes.push_back(it->second.session);
     }
@@ -47,7 +48,6 @@ void Job::Decide(const StepResolution& resolution, const RestoreDecision& restor
                  Instant now) {
   GenerationRecord record;
   record.generation = round_->number;
-  record.lineage = record_.lineage;
   record.previous = record_.started ? record_.started->generation : Generation();
   record.members =
       PlanRanks(ChooseMembers(Candidates(resolution, leavers), record_.spec.max_workers));
@@ -56,6 +56,10 @@ void Job::Decide(const StepResolution& resolution, const RestoreDecision& restor
   if (restore.restore.source != RestoreSource::kLive) {
     for (MemberEntry& entry : record.members) entry.previous_rank = Rank(-1);
   }
+  // Those that an operator gave up may train on for a while: nothing of theirs is to be taken for
+  // the job's.
+  if (round_->forced && GivesUpUnseen(record)) record_.lineage = FreshLineage();
+  record.lineage = record_.lineage;
   committed_ = restore.restore.step;
   if (restore.rollback) {
     AddRollback(record_, record.generation, restore.restore.step);
@@ -79,7 +83,7 @@ void Job::Decide(const StepResolution& resolution, const RestoreDecision& restor
   }
   record_.latest = record;
   record_.latest_started = false;
-  Persist();
+  if (!Planted(Mutant::kAssignBeforeDurable)) Persist();
   for (const auto& progress : checkpoints_.MarkVoid(record_, effects_)) Apply(progress, now);
   round_->assigned = true;
   round_->record = record;
@@ -91,6 +95,16 @@ void Job::Decide(const StepResolution& resolution, const RestoreDecision& restor
   }
   for (const Member& member : out) Dismiss(member, false, now);
   NoteDecision(now);
+}
+
+// Does `next` go on without a member that nobody knows to be dead?
+bool Job::GivesUpUnseen(const GenerationRecord& next) const {
+  return std::ranges::any_of(members_, [&](const Member& member) {
+    const auto it = workers_.find(member);
+    const bool dead = it == workers_.end() || (it->second.suspicion && it->second.suspicion->dead);
+    return !dead && Find(next, member) == nullptr && !IsGone(record_, member) &&
+           !it->second.leaving;
+  });
 }
 
 void Job::NoteDecision(Instant now) {

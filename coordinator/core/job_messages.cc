@@ -5,11 +5,13 @@
 
 #include "coordinator/core/durable_state.h"
 #include "coordinator/core/job.h"
+#include "protocol/mutants.h"
 
 namespace muster::coordinator {
 
 void Job::OnMessage(SessionId session, const Message& message, Instant now) {
-  if (record_.end) return;  // that a worker exits now is no news
+  // That a worker exits now is no news.
+  if (record_.end && !Planted(Mutant::kEndIgnored)) return;
   if (const auto it = launchers_.find(session); it != launchers_.end()) {
     if (const auto* attest = std::get_if<Attest>(&message)) OnAttest(*attest, it->second, now);
     Evaluate(now);
@@ -63,13 +65,14 @@ void Job::On(Worker& worker, const Heartbeat& beat, Instant now) {
 
 void Job::On(Worker& worker, const Ready& ready, Instant now) {
   if (!round_ && record_.started && IsMember(worker.member) &&
-      ready.forming > record_.started->generation) {
+      ready.forming > record_.started->generation && !Planted(Mutant::kRestartKeepsGeneration)) {
     // An answer to a coordinator that is no more: this member has given up its generation.
     RaiseHighest(record_, ready.forming);
     BeginRound(Cause::kCoordinatorRestart, true, now);
     return;
   }
-  if (!round_ || round_->assigned || ready.forming != round_->number) return;
+  if (!round_ || round_->assigned) return;
+  if (ready.forming != round_->number && !Planted(Mutant::kStaleReadyAccepted)) return;
   const bool ours = ready.lineage == record_.lineage ||
                     (record_.started && ready.lineage == record_.started->lineage);
   if (ready.generation.value() != 0 && !ours) {
@@ -171,7 +174,8 @@ void Job::OnAttest(const Attest& attest, const NodeName& node, Instant now) {
   }
   attested_.erase(key);
   for (auto& [member, worker] : workers_) {
-    if (member.worker != attest.worker || worker.pid != attest.pid || worker.node != node) continue;
+    const bool it = member.worker == attest.worker && worker.pid == attest.pid;
+    if ((!it && !Planted(Mutant::kEvictNodeMate)) || worker.node != node) continue;
     const std::string evidence = fmt::format("launcher of node {} saw pid {} end: {}", node.value(),
                                              attest.pid, attest.detail);
     Suspect(worker, Cause::kProcessDied, evidence, true, true, now);

@@ -5,11 +5,12 @@
 
 #include "coordinator/core/durable_state.h"
 #include "coordinator/core/job.h"
+#include "protocol/mutants.h"
 
 namespace muster::coordinator {
 
 Instant Job::NextDeadline() const {
-  if (record_.end) return Instant::Never();
+  if (record_.end && !Planted(Mutant::kEndIgnored)) return Instant::Never();
   Instant next = std::min(leases_.Next(), checkpoints_.NextDeadline());
   if (manifest_order_) next = std::min(next, manifest_order_->until);
   if (adopting_) next = std::min(next, adopt_until_);

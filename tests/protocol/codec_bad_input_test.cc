@@ -164,6 +164,7 @@ constexpr std::size_t kHello = 0;
 constexpr std::size_t kReady = 3;
 constexpr std::size_t kShardWritten = 10;
 constexpr std::size_t kAssign = 20;
+constexpr std::size_t kWriteManifest = 23;
 constexpr std::size_t kCheckpointEntry = 29;
 
 TEST(CodecBadInput, FieldsThatContradictEachOther) {
@@ -186,6 +187,26 @@ TEST(CodecBadInput, FieldsThatContradictEachOther) {
             "shard_written.file: is of a rank that is not below world_size");
   EXPECT_EQ(ReasonFor(kCheckpointEntry, [](json* m) { (*m)["record"]["world_size"] = 1; }),
             "checkpoint_entry.record.files: hold a rank that is not below world_size");
+  // A record whose manifest alone has the files: announced ones alone may be so.
+  const auto unknown = [](json* record) {
+    (*record)["world_size"] = 0;
+    (*record)["files"] = json::array();
+  };
+  EXPECT_EQ(ReasonFor(kCheckpointEntry,
+                      [&](json* m) {
+                        unknown(&(*m)["record"]);
+                        (*m)["state"] = "complete";
+                      }),
+            "checkpoint_entry.record.world_size: is 0, but a manifest is still to be made of this "
+            "record");
+  EXPECT_EQ(ReasonFor(kCheckpointEntry,
+                      [&](json* m) {
+                        unknown(&(*m)["record"]);
+                        (*m)["state"] = "announced";
+                      }),
+            "");
+  EXPECT_EQ(ReasonFor(kWriteManifest, [&](json* m) { unknown(&(*m)["record"]); }),
+            "write_manifest.record: has no world_size");
   EXPECT_EQ(ReasonFor(kHello, [](json* m) { (*m)["spec"]["tensors"][1]["cut_dimension"] = 1; }),
             "hello.spec.tensors[1].cut_dimension: is not a dimension of the shape");
   const std::int64_t large = (std::int64_t{1} << 53U) - 1;

@@ -210,6 +210,15 @@ void MiniWorld::Form(Worker& worker) {
     const bool started = peer->started && peer->started->generation == record.generation;
     if (!there && !started) return;
   }
+  const muster::Restore& restore = record.restore;
+  if (kind_.loses_store && restore.source == RestoreSource::kCheckpoint &&
+      !saved_.contains(restore.checkpoint)) {
+    // The store that knew of its removal is lost.
+    worker.delay = 3;
+    Say(worker, FormFailed{record.generation, Code::kNotFound, "no such checkpoint", Rank(-1),
+                           restore.checkpoint});
+    return;
+  }
   History restored;
   Restore(worker, &restored);
   if (restored.size() != static_cast<std::size_t>(record.restore.step.value())) return;

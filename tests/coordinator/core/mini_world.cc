@@ -184,6 +184,15 @@ void MiniWorld::Fault() {
 // From the coordinator to the inboxes.
 void MiniWorld::Route() {
   Effects effects = driver_.Take();
+  for (const Persist& persist : effects.persist) {
+    const auto* put = std::get_if<PutJob>(&persist);
+    if (put == nullptr) continue;
+    for (const Rollback& rollback : put->record.rollbacks) {
+      if (std::ranges::find(rollbacks_, rollback) == rollbacks_.end()) {
+        rollbacks_.push_back(rollback);
+      }
+    }
+  }
   for (Send& send : effects.sends) {
     for (const auto& worker : workers_) {
       if (worker->session == send.to && !worker->dead) {
@@ -299,8 +308,7 @@ void MiniWorld::Note(Step step, Generation generation, std::uint64_t token) {
   }
   if (index < chain_.size()) {
     if (chain_[index].token == token) return;
-    const JobRecord& record = driver_.store().begin()->second.record;
-    const bool undone = std::ranges::any_of(record.rollbacks, [&](const Rollback& rollback) {
+    const bool undone = std::ranges::any_of(rollbacks_, [&](const Rollback& rollback) {
       return rollback.generation > chain_[index].generation && rollback.step < step;
     });
     if (!undone) Violation(fmt::format("step {} is committed twice", step.value()));

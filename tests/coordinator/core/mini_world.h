@@ -109,7 +109,8 @@ class MiniWorld {
   SessionId launcher_;
   std::map<CheckpointKey, History> saved_;
   std::vector<Entry> chain_;
-  Generation committing_;  // the greatest generation that has committed a step
+  std::vector<Rollback> rollbacks_;  // all that were ever made durable, lost stores included
+  Generation committing_;            // the greatest generation that has committed a step
   std::int64_t next_session_ = 0;
   std::int64_t next_worker_ = 0;
   std::uint64_t next_incarnation_ = 0;

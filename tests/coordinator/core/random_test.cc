@@ -47,11 +47,11 @@ TEST_P(RandomFaults, StepsAreAtomicAndTrainingResumes) {
 
 INSTANTIATE_TEST_SUITE_P(Jobs, RandomFaults,
                          testing::Values(MiniWorld::Kind{}, MiniWorld::Kind{.sharded = true},
-                                         MiniWorld::Kind{.loses_store = true}),
+                                         MiniWorld::Kind{.loses_store = true},
+                                         MiniWorld::Kind{.sharded = true, .loses_store = true}),
                          [](const auto& param) {
-                           return std::string(param.param.sharded       ? "sharded"
-                                              : param.param.loses_store ? "loses_store"
-                                                                        : "replicated");
+                           return std::string(param.param.sharded ? "sharded" : "replicated") +
+                                  (param.param.loses_store ? "_loses_store" : "");
                          });
 
 // The first seed that fails names itself.

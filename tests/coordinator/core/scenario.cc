@@ -70,6 +70,12 @@ std::string Scenario::NameOf(SessionId session) const {
   return it == sessions_.end() ? "?" : it->second;
 }
 
+std::size_t Scenario::LineageNumber(Lineage lineage) {
+  auto it = std::ranges::find(lineages_, lineage);
+  if (it == lineages_.end()) it = lineages_.insert(it, lineage);
+  return static_cast<std::size_t>(it - lineages_.begin()) + 1;
+}
+
 void Scenario::Run(const std::string& line) {
   Words words;
   std::istringstream in(line);

@@ -84,6 +84,8 @@ class Scenario {
   [[nodiscard]] std::vector<std::string> Workers(const Words& words) const;
   [[nodiscard]] Rank RankOf(const std::string& name, const Puppet& in) const;
   [[nodiscard]] std::string NameOf(SessionId session) const;
+  // 1 for the first lineage that was shown, and so on.
+  [[nodiscard]] std::size_t LineageNumber(Lineage lineage);
   Driver& driver();
 
   coordinator::Config config_;
@@ -93,6 +95,7 @@ class Scenario {
   std::map<std::string, SessionId> launchers_;
   std::map<SessionId, std::string> sessions_;
   std::optional<std::pair<std::string, CheckpointKey>> manifest_;  // who was told to write which
+  std::vector<Lineage> lineages_;
   std::int64_t next_session_ = 0;
   std::int64_t next_pid_ = 100;
   Effects pending_;

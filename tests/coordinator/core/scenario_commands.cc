@@ -172,7 +172,8 @@ bool Scenario::OtherCommand(const Words& words) {
     output_ += view ? Show(*view) : "no such job\n";
   } else if (verb == "store") {
     for (const auto& [name, stored] : driver().store()) {
-      output_ += Show(stored.record) + "\n";
+      output_ += fmt::format("{}, lineage {}\n", Show(stored.record),
+                             LineageNumber(stored.record.lineage));
       for (const CheckpointEntry& entry : stored.checkpoints) {
         output_ += "  " + Show(entry.record.key) + "\n";
       }
