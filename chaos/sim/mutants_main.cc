@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "chaos/sim/world.h"
 #include "chaos/sim/options.h"
+#include "chaos/sim/world.h"
 #include "protocol/mutants.h"
 
 namespace muster::sim {

@@ -144,6 +144,8 @@ void World::StoreCheckpoint(const CheckpointEntry& entry) {
   } else {
     *it = entry;
   }
+  // One that was taken over from a worker's word may be gone by now: it is a last resort.
+  if (entry.record.world_size == 0) return;
   if (announces) safe_checkpoints_.OnAnnounced(entry, chain_, disk_, verdict_);
   safe_checkpoints_.OnLess(stored_checkpoints_, chain_, disk_, verdict_);
 }

@@ -96,8 +96,8 @@ void World::TakeState(Process& p, const std::vector<Piece>& pieces, Duration tak
   const bool counts = newest.latest && newest.latest->generation == record.generation &&
                       newest.lineage == record.lineage;
   if (counts) {
-    RestoredState::OnRestored(p.session->member(), record.restore.step, mine.lo, mine.hi, parts,
-                              chain_, verdict_);
+    RestoredState::OnRestored(p.session->member(), record.lineage, record.restore.step, mine.lo,
+                              mine.hi, parts, chain_, verdict_);
   }
   const std::uint64_t state = parts.empty() ? p.held.state : parts.front().state;
   p.next_cut = Piece{mine.lo, mine.hi, state, record.restore.step};

@@ -239,7 +239,7 @@ void World::Decide(Process& p) {
   step_chain_.OnCommit(commit, chain_, verdict_);
   exact_data_.OnCommit(commit, chain_, verdict_);
   const bool counts = !chain_.Voided(commit.lineage, commit.generation, step);
-  if (counts && chain_.Add(commit.generation, step, *outcome, commit.before)) {
+  if (counts && chain_.Add(commit.lineage, commit.generation, step, *outcome, commit.before)) {
     liveness_.OnStep(chain_);
   }
   Trace("w{} commits {} in {}{}", p.index, step.value(), commit.generation.value(),

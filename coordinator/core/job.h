@@ -115,6 +115,7 @@ class Job {
   void StartAdopting(Instant now);
   void Adopt(const Hello& hello, Instant now);
   void TryAdopt(Instant now);
+  bool NoteWhileAdopting(const Member& member, Generation generation, bool breaks);
   [[nodiscard]] std::optional<GenerationRecord> StartedBefore(const GenerationRecord& record) const;
   void ForceOut(const GenerationRecord& running, Instant now);
   [[nodiscard]] Lineage FreshLineage() { return Lineage(prng_->Next() | 1U); }  // zero means none
@@ -250,6 +251,7 @@ class Job {
   Instant stop_until_ = Instant::Never();  // when members that have not stopped are interrupted
   bool adopting_ = false;
   std::map<Member, Attachment> adoption_;
+  std::set<Member> adoption_dead_;  // proven so after they had reported
   Instant adopt_until_;
 
   Instant next_progress_check_ = Instant::Never();

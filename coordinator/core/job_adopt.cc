@@ -5,11 +5,8 @@
 
 #include "coordinator/core/durable_state.h"
 #include "coordinator/core/job.h"
-<<<<<<< .merge_file_l8dQTB
-=======
 #include "protocol/mutants.h"
 #include "protocol/prng.h"
->>>>>>> .merge_file_fV2Hhk
 
 namespace muster::coordinator {
 
@@ -23,11 +20,22 @@ void Job::StartAdopting(Instant now) {
 
 void Job::Adopt(const Hello& hello, Instant now) {
   adoption_[hello.member] = *hello.attachment;
+  adoption_dead_.erase(hello.member);
   Publish(
       EventKind::kAdopted, now,
       fmt::format("worker {} reports generation {}; this coordinator's store knew nothing of it",
                   hello.member.worker.value(), hello.attachment->record.generation.value()),
       hello.member);
+}
+
+// What a member says of its generation before that is adopted, and says only once. `breaks`: the
+// generation cannot go on as it is. True when it is the one that this member reported.
+bool Job::NoteWhileAdopting(const Member& member, Generation generation, bool breaks) {
+  if (!adopting_) return false;
+  const auto it = adoption_.find(member);
+  if (it == adoption_.end() || it->second.record.generation != generation) return false;
+  it->second.stopped = it->second.stopped || breaks;
+  return true;
 }
 
 // The generation whose state the members of a record that never started still hold. One of them may
@@ -73,7 +81,8 @@ void Job::TryAdopt(Instant now) {
   if (!all && now < adopt_until_) return;
   adopting_ = false;
   bool has_started = false;
-  bool broken = !all || record_.highest > running.generation;  // some were interrupted
+  // Some were interrupted, or are no more.
+  bool broken = !all || record_.highest > running.generation || !adoption_dead_.empty();
   for (const auto& [member, attachment] : adoption_) {
     if (Find(running, member) == nullptr) continue;
     const bool in_it = attachment.record.generation == running.generation;
@@ -93,8 +102,9 @@ void Job::TryAdopt(Instant now) {
   }
   if (!has_started) committed_ = running.restore.step;  // it has committed nothing above that
   for (const Member& member : members_) {
-    // Silent for too long, or left out by the record that is taken over.
-    if ((any || adoption_.contains(member)) && Find(running, member) != nullptr) continue;
+    // Silent for too long, proven dead, or left out by the record that is taken over.
+    const bool here = (any || adoption_.contains(member)) && !adoption_dead_.contains(member);
+    if (here && Find(running, member) != nullptr) continue;
     record_.gone.push_back(member);
     Dismiss(member, false, now);
   }
@@ -105,6 +115,7 @@ void Job::TryAdopt(Instant now) {
   AwaitMembers(now);
   if (!all) ForceOut(running, now);
   adoption_.clear();
+  adoption_dead_.clear();
   Persist();
   Publish(EventKind::kAdopted, now,
           fmt::format("adopted generation {} with {} workers at step {}",
@@ -121,6 +132,7 @@ void Job::ForceOut(const GenerationRecord& running, Instant now) {
   forced.lineage = FreshLineage();
   forced.previous = record_.started ? record_.started->generation : Generation();
   forced.decision = {forced.previous, committed_.Next(), Outcome::kVoid, {}};
+  forced.restore.step = committed_;
   record_.lineage = forced.lineage;
   record_.latest = forced;
   record_.latest_started = false;

@@ -73,6 +73,7 @@ void Job::Suspect(Worker& worker, Cause cause, std::string evidence, bool sticky
   if (worker.suspicion && (worker.suspicion->dead || !dead)) return;  // nothing stronger
   const Instant since = worker.suspicion ? worker.suspicion->since : now;
   worker.suspicion = Suspicion{cause, evidence, since, sticky, dead};
+  if (dead && adoption_.contains(worker.member)) adoption_dead_.insert(worker.member);
   Publish(dead ? EventKind::kWorkerDead : EventKind::kWorkerSuspected, now,
           fmt::format("worker {}: {}", worker.member.worker.value(), evidence), worker.member);
   if (!round_) return;

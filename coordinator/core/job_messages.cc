@@ -84,11 +84,13 @@ void Job::On(Worker& worker, const Ready& ready, Instant now) {
 }
 
 void Job::On(Worker& worker, const Formed& formed, Instant) {
+  NoteWhileAdopting(worker.member, formed.generation, true);
   if (!round_ || !round_->assigned || formed.generation != round_->number) return;
   round_->formed[worker.member] = formed;
 }
 
 void Job::On(Worker& worker, const FormFailed& failed, Instant now) {
+  NoteWhileAdopting(worker.member, failed.generation, true);
   if (!round_ || !round_->assigned || failed.generation != round_->number) return;
   const Restore& restore = round_->record.restore;
   std::string detail =
@@ -110,6 +112,7 @@ void Job::On(Worker& worker, const FormFailed& failed, Instant now) {
 }
 
 void Job::On(Worker& worker, const OperationFailed& failed, Instant now) {
+  NoteWhileAdopting(worker.member, failed.generation, true);
   if (!record_.started || !record_.latest_started ||
       failed.generation != record_.started->generation || !IsMember(worker.member)) {
     return;
@@ -138,6 +141,7 @@ void Job::On(Worker& worker, const OperationFailed& failed, Instant now) {
 }
 
 void Job::On(Worker& worker, const Stopped& stopped, Instant now) {
+  NoteWhileAdopting(worker.member, stopped.generation, true);
   if (round_ || !record_.started || stopped.generation != record_.started->generation ||
       !IsMember(worker.member)) {
     return;
@@ -147,6 +151,7 @@ void Job::On(Worker& worker, const Stopped& stopped, Instant now) {
 }
 
 void Job::On(Worker& worker, const Finished& done, Instant now) {
+  if (NoteWhileAdopting(worker.member, done.generation, false)) worker.finished = true;
   if (!record_.started || done.generation != record_.started->generation ||
       !IsMember(worker.member)) {
     return;

@@ -15,10 +15,10 @@ void OneGeneration::OnCommit(const Commit& commit, const Chain& chain, Verdict& 
   const std::string who =
       fmt::format("worker {} in generation {}, step {}", commit.member.worker.value(),
                   commit.generation.value(), commit.step.value());
-  if (chain.At(commit.step) != nullptr) return;
-  if (commit.generation < chain.newest()) {
+  if (chain.At(commit.lineage, commit.step) != nullptr) return;
+  if (commit.generation < chain.newest(commit.lineage)) {
     verdict.Violate("S1", fmt::format("{}: committed, but generation {} has committed steps", who,
-                                      chain.newest().value()));
+                                      chain.newest(commit.lineage).value()));
   }
   if (fenced_.contains(commit.member)) {
     verdict.Violate("S1", who + ": this incarnation was left out, and makes a new step");

@@ -6,11 +6,12 @@
 
 namespace muster::sim {
 
-void RestoredState::OnRestored(const Member& member, Step step, std::int64_t lo, std::int64_t hi,
-                               std::vector<Piece> pieces, const Chain& chain, Verdict& verdict) {
+void RestoredState::OnRestored(const Member& member, Lineage lineage, Step step, std::int64_t lo,
+                               std::int64_t hi, std::vector<Piece> pieces, const Chain& chain,
+                               Verdict& verdict) {
   const std::string who =
       fmt::format("worker {} restores step {}", member.worker.value(), step.value());
-  const auto expected = chain.StateAt(step);
+  const auto expected = chain.StateAt(lineage, step);
   if (!expected) return verdict.Violate("S2", who + ": not a step of the chain");
   std::ranges::sort(pieces, {}, &Piece::lo);
   std::int64_t next = lo;

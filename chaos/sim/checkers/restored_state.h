@@ -21,8 +21,9 @@ struct Piece {
 class RestoredState {
  public:
   // `pieces` is what a worker collected for elements [lo, hi), in any order.
-  static void OnRestored(const Member& member, Step step, std::int64_t lo, std::int64_t hi,
-                         std::vector<Piece> pieces, const Chain& chain, Verdict& verdict);
+  static void OnRestored(const Member& member, Lineage lineage, Step step, std::int64_t lo,
+                         std::int64_t hi, std::vector<Piece> pieces, const Chain& chain,
+                         Verdict& verdict);
 };
 
 }  // namespace muster::sim

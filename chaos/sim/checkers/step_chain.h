@@ -16,6 +16,7 @@ class StepChain {
 
  private:
   // The newest record: older generations have no step above `closed_at_`.
+  Lineage lineage_;
   Generation closed_by_;
   Step closed_at_;
 };

@@ -30,7 +30,7 @@ class ChainTest : public testing::Test {
     one_.OnCommit(commit, chain_, verdict_);
     steps_.OnCommit(commit, chain_, verdict_);
     if (chain_.Voided(commit.lineage, commit.generation, commit.step)) return;
-    chain_.Add(commit.generation, commit.step, commit.outcome, commit.before);
+    chain_.Add(commit.lineage, commit.generation, commit.step, commit.outcome, commit.before);
   }
   void Note(const JobRecord& record) {
     chain_.OnRecord(record);
@@ -62,7 +62,7 @@ class ChainTest : public testing::Test {
 
 TEST_F(ChainTest, SkipLeavesTheState) {
   TwoSteps();
-  EXPECT_EQ(chain_.StateAt(Step(2)), chain_.StateAt(Step(1)));
+  EXPECT_EQ(chain_.StateAt(kLineage, Step(2)), chain_.StateAt(kLineage, Step(1)));
   EXPECT_EQ(chain_.last(), Step(2));
 }
 
@@ -93,9 +93,9 @@ TEST_F(ChainTest, StepTakenInTwoGenerations) {
 TEST_F(ChainTest, OlderGenerationAboveANewerOne) {
   TwoSteps();
   Note(RecordOf(2, 2));
-  Take(CommitOf(kA, 2, 3, *chain_.StateAt(Step(2))));
+  Take(CommitOf(kA, 2, 3, *chain_.StateAt(kLineage, Step(2))));
   ASSERT_TRUE(verdict_.ok()) << verdict_.violation();
-  Take(CommitOf(kB, 1, 4, *chain_.StateAt(Step(3))));
+  Take(CommitOf(kB, 1, 4, *chain_.StateAt(kLineage, Step(3))));
   EXPECT_TRUE(verdict_.violation().starts_with("S1")) << verdict_.violation();
 }
 
@@ -108,7 +108,7 @@ TEST_F(ChainTest, ACommittedStepIsForgotten) {
 TEST_F(ChainTest, AStepAboveTheOneThatANewGenerationGoesOnFrom) {
   TwoSteps();
   Note(RecordOf(2, 2));
-  Take(CommitOf(kA, 1, 3, *chain_.StateAt(Step(2))));
+  Take(CommitOf(kA, 1, 3, *chain_.StateAt(kLineage, Step(2))));
   EXPECT_TRUE(verdict_.violation().starts_with("S2")) << verdict_.violation();
 }
 
@@ -118,7 +118,7 @@ TEST_F(ChainTest, RollbackCutsTheChainAndVoidsWhatOlderGenerationsDo) {
   record.rollbacks.push_back({Generation(2), Step(1)});
   Note(record);
   EXPECT_EQ(chain_.last(), Step(1));
-  Take(CommitOf(kA, 2, 2, *chain_.StateAt(Step(1))));
+  Take(CommitOf(kA, 2, 2, *chain_.StateAt(kLineage, Step(1))));
   // A worker that no one can reach shows its user a step that counts for nothing.
   Take(CommitOf(kB, 1, 5, 77));
   EXPECT_TRUE(verdict_.ok()) << verdict_.violation();
@@ -131,7 +131,7 @@ TEST_F(ChainTest, ADecidedStepJoinsTheChain) {
   record.latest->decision = {Generation(1), Step(3), Outcome::kApply, {}};
   Note(record);
   EXPECT_EQ(chain_.last(), Step(3));
-  Take(CommitOf(kB, 1, 3, *chain_.StateAt(Step(2))));
+  Take(CommitOf(kB, 1, 3, *chain_.StateAt(kLineage, Step(2))));
   EXPECT_TRUE(verdict_.ok()) << verdict_.violation();
 }
 
@@ -140,17 +140,17 @@ TEST_F(ChainTest, AnIncarnationThatWasLeftOutMakesANewStep) {
   JobRecord record = RecordOf(1, 0);
   record.gone.push_back(kB);
   Note(record);
-  Take(CommitOf(kB, 1, 3, *chain_.StateAt(Step(2))));
+  Take(CommitOf(kB, 1, 3, *chain_.StateAt(kLineage, Step(2))));
   EXPECT_TRUE(verdict_.violation().starts_with("S1")) << verdict_.violation();
 }
 
 TEST(RestoredStateTest, MustBeCompleteAndOfOneStepOfTheChain) {
   Chain chain;
-  chain.Add(Generation(1), Step(1), Outcome::kApply, 0);
+  chain.Add(kLineage, Generation(1), Step(1), Outcome::kApply, 0);
   const std::uint64_t one = NextState(0, Step(1));
   const auto judge = [&](const std::vector<Piece>& pieces, std::int64_t step) {
     Verdict verdict;
-    RestoredState::OnRestored(kA, Step(step), 2, 8, pieces, chain, verdict);
+    RestoredState::OnRestored(kA, kLineage, Step(step), 2, 8, pieces, chain, verdict);
     return verdict.violation();
   };
   EXPECT_EQ(judge({{5, 8, one, Step(1)}, {2, 5, one, Step(1)}}, 1), "");
@@ -165,7 +165,7 @@ TEST(RestoredStateTest, MustBeCompleteAndOfOneStepOfTheChain) {
 class CheckpointsTest : public testing::Test {
  protected:
   CheckpointsTest() {
-    chain_.Add(Generation(1), Step(1), Outcome::kApply, 0);
+    chain_.Add(kLineage, Generation(1), Step(1), Outcome::kApply, 0);
     entry_.record.key = {Step(1), Generation(1)};
     entry_.record.world_size = 2;
     entry_.record.lineage = kLineage;
