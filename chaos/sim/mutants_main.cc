@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -42,7 +43,11 @@ class Healthy {
     while (runs_.size() < seed) runs_.push_back(RunOne(runs_.size() + 1, std::nullopt));
     return runs_[seed - 1];
   }
-  // A checker that accuses healthy cores proves nothing by accusing a mutant.
+  // How many of the seeds asked for failed. A checker that accuses healthy cores proves nothing by
+  // accusing a mutant.
+  [[nodiscard]] std::int64_t failed() const {
+    return std::ranges::count_if(runs_, [](const Run& run) { return !run.violation.empty(); });
+  }
   bool Pass() {
     for (std::uint64_t seed = 1; seed <= kHealthySeeds; ++seed) {
       if (Of(seed).violation.empty()) continue;
@@ -69,7 +74,8 @@ Hunted Hunt(Mutant mutant, std::uint64_t seeds, Healthy& healthy) {
   std::vector<Run> runs;
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     runs.push_back(RunOne(seed, mutant));
-    if (runs.back().violation.empty()) continue;
+    // A seed that fails without the mutant too is no catch.
+    if (runs.back().violation.empty() || !healthy.Of(seed).violation.empty()) continue;
     hunted.seed = seed;
     hunted.how = runs.back().violation;
     return hunted;
@@ -105,9 +111,12 @@ int RunAll(const std::vector<MutantInfo>& mutants, std::uint64_t seeds) {
     }
     std::fflush(stdout);
   }
+  if (healthy.failed() > 0) {
+    fmt::print("{} seeds fail with no mutant planted, and were not counted\n", healthy.failed());
+  }
   fmt::print("{{\"mutants\":{},\"caught\":{},\"seeds_to_catch\":{{{}}}}}\n", mutants.size(), caught,
              json);
-  return caught == mutants.size() ? 0 : 1;
+  return caught == mutants.size() && healthy.failed() == 0 ? 0 : 1;
 }
 
 }  // namespace

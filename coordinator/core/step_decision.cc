@@ -26,9 +26,14 @@ StepResolution Known(Generation broken, Step committed, const std::vector<Ready>
   for (const Ready& ready : survivors) {
     if (ready.committed == committed) result.wishes = ready.wishes;
     if (!PreparedFor(ready, committed)) continue;
-    if (Planted(Mutant::kWishesOfSurvivorsOnly)) result.wishes = ready.open->wishes;
     result.decision = {broken, committed, ready.open->vote, {}};
     result.reason = StepReason::kOutcomeKnown;
+  }
+  if (result.reason == StepReason::kOutcomeKnown && Planted(Mutant::kWishesOfSurvivorsOnly)) {
+    result.wishes = {};
+    for (const Ready& ready : survivors) {
+      if (PreparedFor(ready, committed)) Merge(result.wishes, ready.open->wishes);
+    }
   }
   // The wishes agreed by the whole generation, not those of the survivors' own votes.
   if (result.reason == StepReason::kOutcomeKnown) result.decision.wishes = result.wishes;
