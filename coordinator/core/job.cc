@@ -45,7 +45,7 @@ void Job::AwaitMembers(Instant now) {
     worker.member = entry.member;
     worker.node = entry.node;
     worker.address = entry.address;
-    worker.able = true;
+    worker.able = worker.took_part = true;
     worker.order = next_order_++;
     worker.last_heard = now + timing().lease;
     worker.closed_at = now + timing().lease;
@@ -188,6 +188,9 @@ bool Job::Admit(SessionId session, const Hello& hello, Instant now) {
   Connect(worker, session, hello);
   if (fresh) {
     worker.beat_changed = now;
+    const Slot slot{hello.member.worker, hello.node};
+    cooldowns_.NoteReturn(slot, hello.pid, cooldown_rules(), now);
+    SetCooling(slot, now);
     Publish(EventKind::kWorkerJoined, now,
             fmt::format("worker {} (pid {} on node {}) joined", hello.member.worker.value(),
                         hello.pid, hello.node.value()),
@@ -224,7 +227,9 @@ bool Job::Attach(SessionId session, const Hello& hello, Instant now) {
       committed_ = std::max(committed_, attachment.committed);
     }
   }
-  Connect(workers_[hello.member], session, hello);
+  Worker& worker = workers_[hello.member];
+  worker.took_part = true;
+  Connect(worker, session, hello);
   return true;
 }
 
