@@ -92,6 +92,13 @@ void AddTiming(CLI::App& app, Config& config) {
               "A checkpoint that is not complete by then is given up");
   AddDuration(app, "--max-patience", &config.max_patience,
               "Longest wait for a silent member whose loss means a rollback");
+  AddDuration(app, "--cooldown", &config.cooldown,
+              "A worker's place that failed too often waits this long, twice as long each time");
+  AddDuration(app, "--max-cooldown", &config.max_cooldown, "... and never longer than this");
+  AddDuration(app, "--cooldown-forgiveness", &config.cooldown_forgiveness,
+              "Failures are forgotten after this time without one");
+  Add(app, "--cooldown-failures", &config.cooldown_failures,
+      "The failure of a worker's place that begins its first cool-down");
   Add(app, "--max-forming-attempts", &config.max_forming_attempts,
       "A job ends when so many attempts to form a generation have failed in a row")
       ->group("Timing");

@@ -35,6 +35,8 @@ inline constexpr std::size_t kMaxQueuedBytes = std::size_t{32} << 20U;
 // Events kept per job for `GET …/events`; older ones are dropped.
 inline constexpr std::size_t kMaxEvents = 4096;
 inline constexpr std::size_t kMaxIncidents = 256;
+// Slots of one job whose failures are remembered.
+inline constexpr std::size_t kMaxCooldownSlots = 1024;
 
 // The one knob: how long a worker may stay silent before it is taken for dead.
 inline constexpr Duration kDefaultFailureTimeout = Duration::Seconds(2);
@@ -52,6 +54,10 @@ inline constexpr Duration kDefaultCheckpointTimeout = Duration::Seconds(120);
 inline constexpr int kMaxFormingAttempts = 20;
 inline constexpr int kMaxConsecutiveSkips = 100;
 inline constexpr int kCheckpointStrikes = 2;
+inline constexpr int kDefaultCooldownFailures = 3;
+inline constexpr Duration kDefaultCooldown = Duration::Seconds(10);
+inline constexpr Duration kDefaultMaxCooldown = Duration::Seconds(300);
+inline constexpr Duration kDefaultCooldownForgiveness = Duration::Seconds(600);
 
 static_assert(kHeartbeatsPerLease >= 5, "a lease must survive four lost heartbeats");
 static_assert(kMaxReasonBytes < kMaxMessageBytes);

@@ -38,6 +38,14 @@ Status Config::Validate() const {
     return InvalidArgument(fmt::format("max-patience ({} ms) must be below autonomy ({} ms)",
                                        max_patience.millis(), autonomy.millis()));
   }
+  if (cooldown_failures < 1) return InvalidArgument("cooldown-failures must be at least 1");
+  if (cooldown < Duration() || cooldown_forgiveness < Duration()) {
+    return InvalidArgument("cooldown and cooldown-forgiveness must not be negative");
+  }
+  if (max_cooldown < cooldown) {
+    return InvalidArgument(fmt::format("max-cooldown ({} ms) must not be below cooldown ({} ms)",
+                                       max_cooldown.millis(), cooldown.millis()));
+  }
   if (max_forming_attempts < 1 || max_consecutive_skips < 1) {
     return InvalidArgument("max-forming-attempts and max-consecutive-skips must be at least 1");
   }

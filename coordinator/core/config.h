@@ -30,6 +30,12 @@ struct Config {
   Duration checkpoint_timeout = kDefaultCheckpointTimeout;
   // The longest that a member with a lost lease is waited for when evicting it means a rollback.
   Duration max_patience = kMaxPatience;
+  // A worker's place that lost this many members in a row waits before it is taken in again: so
+  // long, twice as long each time, at most so long; forgotten after so long without a failure.
+  int cooldown_failures = kDefaultCooldownFailures;
+  Duration cooldown = kDefaultCooldown;
+  Duration max_cooldown = kDefaultMaxCooldown;
+  Duration cooldown_forgiveness = kDefaultCooldownForgiveness;
   int max_forming_attempts = kMaxFormingAttempts;
   int max_consecutive_skips = kMaxConsecutiveSkips;
 

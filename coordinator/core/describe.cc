@@ -20,6 +20,7 @@ std::string_view NameOf(EventKind kind) {
     case EventKind::kSuspicionWithdrawn: return "suspicion_withdrawn";
     case EventKind::kWorkerDead: return "worker_dead";
     case EventKind::kWorkerLeft: return "worker_left";
+    case EventKind::kCoolingDown: return "cooling_down";
     case EventKind::kForming: return "forming";
     case EventKind::kAssigned: return "assigned";
     case EventKind::kStarted: return "started";

@@ -22,7 +22,7 @@ struct WorkerView {
   NodeName node;
   std::int64_t pid = 0;
   std::string address;
-  std::string role;   // "member", "waiting", "spare", "starting"
+  std::string role;   // "member", "waiting", "spare", "starting", "cooling"
   std::string state;  // "alive", "suspect"
   Rank rank{-1};      // -1 unless a member
   bool connected = false;
@@ -30,6 +30,7 @@ struct WorkerView {
   Step committed;
   Stage stage = Stage::kIdle;
   std::string phase;  // the user's, if any
+  std::string note;   // why it is not taken: "cools down for 8.0 s more: it failed 3 times"
 };
 
 struct CheckpointView {

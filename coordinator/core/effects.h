@@ -69,6 +69,7 @@ enum class EventKind {
   kSuspicionWithdrawn,
   kWorkerDead,
   kWorkerLeft,
+  kCoolingDown,
   kForming,
   kAssigned,
   kStarted,

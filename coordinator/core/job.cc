@@ -46,7 +46,7 @@ void Job::AwaitMembers(Instant now) {
     worker.member = entry.member;
     worker.node = entry.node;
     worker.address = entry.address;
-    worker.able = true;
+    worker.able = worker.took_part = true;
     worker.order = next_order_++;
     worker.last_heard = now + timing().lease;
     worker.closed_at = now + timing().lease;
@@ -199,6 +199,9 @@ bool Job::Admit(SessionId session, const Hello& hello, Instant now) {
     worker.beat_changed = now;
     if (Planted(Mutant::kJoinWindowRearmed) && quorum_since_) quorum_since_ = now;
     if (Planted(Mutant::kSettleRearmed) && round_) round_->settle_until = now + config_.settle;
+    const Slot slot{hello.member.worker, hello.node};
+    cooldowns_.NoteReturn(slot, hello.pid, cooldown_rules(), now);
+    SetCooling(slot, now);
     Publish(EventKind::kWorkerJoined, now,
             fmt::format("worker {} (pid {} on node {}) joined", hello.member.worker.value(),
                         hello.pid, hello.node.value()),
@@ -236,7 +239,9 @@ bool Job::Attach(SessionId session, const Hello& hello, Instant now) {
       committed_ = std::max(committed_, attachment.committed);
     }
   }
-  Connect(workers_[hello.member], session, hello);
+  Worker& worker = workers_[hello.member];
+  worker.took_part = true;
+  Connect(worker, session, hello);
   return true;
 }
 

@@ -17,6 +17,7 @@
 
 #include "coordinator/core/checkpoint_tracker.h"
 #include "coordinator/core/config.h"
+#include "coordinator/core/cooldown.h"
 #include "coordinator/core/coordinator.h"
 #include "coordinator/core/describe.h"
 #include "coordinator/core/detection.h"
@@ -69,7 +70,9 @@ class Job {
     bool leaving = false;
     bool finish_called = false;
     bool finished = false;
-    bool stopped = false;  // at the boundary where its generation agreed to re-form
+    bool stopped = false;    // at the boundary where its generation agreed to re-form
+    bool took_part = false;  // it is or was a member of a generation
+    std::optional<CooldownTable::Cooling> cooling;  // its slot failed too often to be taken now
     std::int64_t order = 0;
     Instant last_heard;
     Instant asked;  // when it was last interrupted
@@ -163,6 +166,10 @@ class Job {
   void DropUnneeded(Instant now);
   void CheckGrowth(Instant now);
   void CheckFirstFormation(Instant now);
+  void NoteLoss(const Worker& worker, Instant now);
+  void SetCooling(const Slot& slot, Instant now);
+  void CheckCooldowns(Instant now);
+  [[nodiscard]] CooldownRules cooldown_rules() const;
   void NoteCommit(Step committed, Instant now);
   void NoteBadPair(const Member& a, const Member& b, Generation generation, Instant now);
   [[nodiscard]] Duration ProgressTimeout() const;
@@ -238,6 +245,8 @@ class Job {
   std::map<SessionId, NodeName> launchers_;
   std::map<std::pair<WorkerId, std::int64_t>, std::pair<NodeName, bool>> attested_;
   LeaseTable leases_;
+  CooldownTable cooldowns_;
+  Instant next_cooldown_end_ = Instant::Never();  // of a worker that waits
   std::deque<Instant> recent_closes_;
   std::int64_t next_order_ = 1;
 

@@ -40,6 +40,7 @@ void Job::OnTick(Instant now) { Evaluate(now); }
 void Job::Evaluate(Instant now) {
   if (record_.end && !Planted(Mutant::kEndIgnored)) return;
   if (adopting_) TryAdopt(now);
+  CheckCooldowns(now);
   CheckSilence(now);
   CheckProgress(now);
   CheckMembers(now);
@@ -231,6 +232,49 @@ void Job::CheckFirstFormation(Instant now) {
   BeginRound(Cause::kFirstFormation, true, now);
 }
 
+CooldownRules Job::cooldown_rules() const {
+  return {config_.cooldown_failures, config_.cooldown, config_.max_cooldown,
+          config_.cooldown_forgiveness};
+}
+
+// A worker goes for good: is that held against the place where it ran? Not when it never came back
+// to a coordinator that had been away.
+void Job::NoteLoss(const Worker& worker, Instant now) {
+  if (!worker.took_part || worker.leaving || !worker.suspicion || worker.session == SessionId() ||
+      !HeldAgainstSlot(worker.suspicion->cause, worker.suspicion->dead)) {
+    return;
+  }
+  const Slot slot{worker.member.worker, worker.node};
+  const auto cooling =
+      cooldowns_.NoteFailure(slot, worker.pid, worker.suspicion->dead, cooldown_rules(), now);
+  if (!cooling) return;
+  SetCooling(slot, now);  // the next process may be there already
+  Publish(EventKind::kCoolingDown, now,
+          fmt::format("worker {} on node {} cools down for {:.1f} s: it failed {} times",
+                      slot.worker.value(), slot.node.value(), (cooling->until - now).ToSeconds(),
+                      cooling->failures),
+          worker.member);
+}
+
+void Job::SetCooling(const Slot& slot, Instant now) {
+  const auto cooling = cooldowns_.Of(slot, now);
+  for (auto it = workers_.lower_bound({slot.worker, Incarnation()});
+       it != workers_.end() && it->first.worker == slot.worker; ++it) {
+    if (it->second.node != slot.node || it->second.took_part) continue;
+    it->second.cooling = cooling;
+    if (cooling) next_cooldown_end_ = std::min(next_cooldown_end_, cooling->until);
+  }
+}
+
+void Job::CheckCooldowns(Instant now) {
+  if (now < next_cooldown_end_) return;
+  next_cooldown_end_ = Instant::Never();
+  for (auto& [member, worker] : workers_) {
+    if (worker.cooling && worker.cooling->until <= now) worker.cooling.reset();
+    if (worker.cooling) next_cooldown_end_ = std::min(next_cooldown_end_, worker.cooling->until);
+  }
+}
+
 bool Job::MemberLeaves() const {
   return std::ranges::any_of(
       workers_, [&](const auto& entry) { return entry.second.leaving && IsMember(entry.first); });
@@ -243,7 +287,7 @@ bool Job::Wanted() const {
   return std::ranges::any_of(workers_, [&](const auto& entry) {
     const Worker& worker = entry.second;
     return worker.connected && worker.able && !worker.leaving && !worker.suspicion &&
-           !IsMember(entry.first);
+           !worker.cooling && !IsMember(entry.first);
   });
 }
 

@@ -34,6 +34,7 @@ void Job::Dismiss(const Member& member, bool left, Instant now) {
     }
     by_session_.erase(it->second.session);
   }
+  if (!left) NoteLoss(it->second, now);
   const bool told = !left && it->second.suspicion && it->second.suspicion->dead;
   if (!told) {
     Publish(left ? EventKind::kWorkerLeft : EventKind::kWorkerDead, now,
@@ -91,7 +92,11 @@ void Job::Decide(const StepResolution& resolution, const RestoreDecision& restor
   round_->answered = now;
   round_->deadline = now + std::max(config_.forming_timeout, ProgressTimeout());
   for (const MemberEntry& entry : record.members) {
-    if (const Worker* worker = FindWorker(entry.member)) Send(*worker, Assign{record});
+    Worker* worker = FindWorker(entry.member);
+    if (worker == nullptr) continue;
+    worker->took_part = true;
+    worker->cooling.reset();
+    Send(*worker, Assign{record});
   }
   for (const Member& member : out) Dismiss(member, false, now);
   NoteDecision(now);

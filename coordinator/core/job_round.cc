@@ -220,6 +220,7 @@ HoldersView Job::HoldersViewOf(const std::vector<QuorumMember>& members,
 std::vector<Candidate> Job::Candidates(const StepResolution& resolution, bool leavers) const {
   const std::vector<Rank> holders = Holders(resolution, leavers);
   std::vector<Candidate> candidates;
+  std::vector<std::pair<Instant, Candidate>> cooling;
   for (const auto& [member, worker] : workers_) {
     if (!worker.connected || worker.suspicion || !worker.able || !round_->ready.contains(member) ||
         IsGone(record_, member) || (worker.leaving && !(leavers && IsMember(member)))) {
@@ -232,6 +233,16 @@ std::vector<Candidate> Job::Candidates(const StepResolution& resolution, bool le
         candidate.holds_state = std::ranges::find(holders, entry->rank) != holders.end();
       }
     }
+    if (worker.cooling) {
+      cooling.emplace_back(worker.cooling->until, std::move(candidate));
+    } else {
+      candidates.push_back(std::move(candidate));
+    }
+  }
+  // With too few others those that cool down are taken all the same, the soonest over first.
+  std::ranges::sort(cooling, {}, [](const auto& c) { return std::pair(c.first, c.second.order); });
+  for (auto& [until, candidate] : cooling) {
+    if (std::ssize(candidates) >= record_.spec.min_workers) break;
     candidates.push_back(std::move(candidate));
   }
   return candidates;

@@ -14,6 +14,7 @@ Instant Job::NextDeadline() const {
   Instant next = std::min(leases_.Next(), checkpoints_.NextDeadline());
   if (manifest_order_) next = std::min(next, manifest_order_->until);
   if (adopting_) next = std::min(next, adopt_until_);
+  next = std::min(next, next_cooldown_end_);
   if (round_) {
     next = std::min(next, round_->deadline);
     if (round_->wait) next = std::min(next, round_->wait->until);
@@ -123,8 +124,14 @@ void Job::DescribeWorkers(JobView& view, Instant now) const {
     const bool full = record != nullptr && record->world_size() >= record_.spec.max_workers;
     shown.role = entry != nullptr ? "member"
                  : !worker.able   ? "starting"
+                 : worker.cooling ? "cooling"
                  : full           ? "spare"
                                   : "waiting";
+    if (worker.cooling) {
+      shown.note = fmt::format("cools down for {:.1f} s more: it failed {} times",
+                               std::max(0.0, (worker.cooling->until - now).ToSeconds()),
+                               worker.cooling->failures);
+    }
     view.workers.push_back(std::move(shown));
   }
   std::ranges::stable_sort(view.workers, [](const WorkerView& a, const WorkerView& b) {

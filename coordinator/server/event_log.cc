@@ -31,6 +31,7 @@ LogLevel LevelOf(EventKind kind) {
   switch (kind) {
     case EventKind::kWorkerSuspected:
     case EventKind::kWorkerDead:
+    case EventKind::kCoolingDown:
     case EventKind::kRolledBack:
     case EventKind::kCheckpointAborted:
     case EventKind::kCheckpointVoid:

@@ -41,7 +41,8 @@ Json WorkerJson(const WorkerView& worker) {
               {"last_heard_ms", Rounded(worker.last_heard.ToMillis())},
               {"committed", worker.committed.value()},
               {"stage", NameOf(worker.stage)},
-              {"phase", worker.phase}};
+              {"phase", worker.phase},
+              {"note", worker.note}};
 }
 
 Json CheckpointJson(const CheckpointView& checkpoint) {

@@ -37,6 +37,10 @@ TEST(Config, EachContradictionIsNamed) {
       {"first-step-timeout", [](Config& c) { c.first_step_timeout = c.progress_timeout / 2; }},
       {"max-patience", [](Config& c) { c.max_patience = c.autonomy; }},
       {"max-patience", [](Config& c) { c.max_patience = Duration::Millis(-1); }},
+      {"cooldown", [](Config& c) { c.cooldown = Duration::Millis(-1); }},
+      {"cooldown-forgiveness", [](Config& c) { c.cooldown_forgiveness = Duration::Millis(-1); }},
+      {"max-cooldown", [](Config& c) { c.max_cooldown = c.cooldown / 2; }},
+      {"cooldown-failures", [](Config& c) { c.cooldown_failures = 0; }},
       {"max-forming-attempts", [](Config& c) { c.max_forming_attempts = 0; }},
       {"max-consecutive-skips", [](Config& c) { c.max_consecutive_skips = 0; }},
   };

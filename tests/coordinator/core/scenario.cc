@@ -109,7 +109,10 @@ void Scenario::Config(const Words& words) {
       {"progress_timeout", &config_.progress_timeout},
       {"first_step_timeout", &config_.first_step_timeout},
       {"checkpoint_timeout", &config_.checkpoint_timeout},
-      {"max_patience", &config_.max_patience}};
+      {"max_patience", &config_.max_patience},
+      {"cooldown", &config_.cooldown},
+      {"max_cooldown", &config_.max_cooldown},
+      {"cooldown_forgiveness", &config_.cooldown_forgiveness}};
   for (const auto& [key, value] : words.options) {
     if (key == "attempts") {
       config_.max_forming_attempts = std::stoi(value);

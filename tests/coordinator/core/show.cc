@@ -183,7 +183,8 @@ std::string Show(const JobView& view) {
     text += fmt::format("  {} {} {}{}", Show(worker.member), worker.role, worker.state,
                         worker.connected ? "" : " away");
     if (worker.rank.value() >= 0) text += fmt::format(" rank {}", worker.rank.value());
-    text += fmt::format(" at {}\n", worker.committed.value());
+    text += fmt::format(" at {}{}{}\n", worker.committed.value(), worker.note.empty() ? "" : ", ",
+                        worker.note);
   }
   for (const CheckpointView& checkpoint : view.checkpoints) {
     text += fmt::format("  checkpoint {} {}\n", Show(checkpoint.key), Name(checkpoint.state));
