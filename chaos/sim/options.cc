@@ -15,7 +15,8 @@ const char* NameOf(FaultKind kind) {
                                                       "slow-compute", "coordinator-crash",
                                                       "store-lost",   "coordinator-pause",
                                                       "damage",       "disk-full",
-                                                      "leave",        "launcher-lost"};
+                                                      "leave",        "launcher-lost",
+                                                      "flap",         "cut-group"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -35,10 +36,10 @@ Options Options::Draw(std::uint64_t seed) {
   o.steps = prng.Chance(1, 6) ? 30 + below(200) : 0;
   o.save_every = prng.Chance(1, 3) ? 1 + below(4) : 5 + below(30);
   o.launchers = prng.Chance(1, 2);
-  o.faults = 1 + below(10);
+  o.faults = 1 + below(prng.Chance(1, 2) ? 8 : 24);
   for (int k = 0; k < kFaultKinds; ++k) {
     const bool rare = static_cast<FaultKind>(k) == FaultKind::kStoreLost;
-    if (prng.Chance(1, rare ? 6 : 2)) o.kinds |= 1U << static_cast<unsigned>(k);
+    if (prng.Chance(1, rare ? 4 : 2)) o.kinds |= 1U << static_cast<unsigned>(k);
   }
   if (o.kinds == 0) o.kinds = 1;
   o.dense = prng.Chance(1, 2);
@@ -46,6 +47,10 @@ Options Options::Draw(std::uint64_t seed) {
   o.delay = Duration::Micros(50 + below(5000));
   o.lease = Duration::Millis(1000 + below(2000));
   o.drift_ppm = prng.Chance(1, 2) ? below(500) : 0;
+  o.autonomy =
+      prng.Chance(1, 2) ? Duration::Seconds(40) : o.lease * 2 + Duration::Millis(below(4000));
+  o.spread = prng.Chance(1, 3) ? Duration::Millis(below(4000)) : Duration::Millis(50);
+  o.slow_aborts = prng.Chance(1, 3);
   return o;
 }
 
@@ -58,10 +63,10 @@ std::string Options::ToString() const {
   return fmt::format(
       "seed={} workers={} per_node={} min={} max={} sharded={} checkpoints={} steps={} "
       "save_every={} launchers={} faults={} dense={} step_ms={} delay_us={} lease_ms={} "
-      "drift_ppm={} kinds={}",
+      "drift_ppm={} autonomy_ms={} spread_ms={} slow_aborts={} kinds={}",
       seed, workers, workers_per_node, min_workers, max_workers, sharded, checkpoints, steps,
       save_every, launchers, faults, dense, step.millis(), delay.nanos() / 1000, lease.millis(),
-      drift_ppm, faults_text);
+      drift_ppm, autonomy.millis(), spread.millis(), slow_aborts, faults_text);
 }
 
 }  // namespace muster::sim

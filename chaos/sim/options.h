@@ -30,8 +30,10 @@ enum class FaultKind {
   kDiskFull,          // shards of one worker cannot be written for a while
   kLeave,             // a planned leave
   kLauncherLost,      // a launcher alone goes and comes back
+  kFlap,              // a process ends and is started again, again and again
+  kCutGroup,          // all members of the generation are cut off from the coordinator together
 };
-inline constexpr int kFaultKinds = 18;
+inline constexpr int kFaultKinds = 20;
 [[nodiscard]] const char* NameOf(FaultKind kind);
 
 struct Options {
@@ -53,7 +55,10 @@ struct Options {
   Duration step = Duration::Millis(20);
   Duration delay = Duration::Millis(2);  // the most, of a message
   Duration lease = Duration::Seconds(2);
-  int drift_ppm = 0;  // the most, of a worker's clock
+  Duration autonomy = Duration::Seconds(40);
+  Duration spread;           // within it the first processes start
+  bool slow_aborts = false;  // an abort takes effect up to 30 ms later
+  int drift_ppm = 0;         // the most, of a worker's clock
   Duration faulty_phase = Duration::Seconds(20);
   Duration liveness_bound = Duration::Seconds(100);  // from the last fault to 20 more steps
   bool trace = false;

@@ -18,10 +18,10 @@ coordinator::Config ConfigOf(const Options& options) {
   coordinator::Config config;
   config.growth_interval = Duration::Seconds(1);
   config.join_window = Duration::Seconds(1);
-  config.autonomy = Duration::Seconds(40);
+  config.autonomy = options.autonomy;
   config.first_step_timeout = Duration::Seconds(10);
   config.progress_timeout = Duration::Seconds(5);
-  config.max_patience = Duration::Seconds(5);
+  config.max_patience = std::min(Duration::Seconds(5), options.autonomy / 2);
   config.checkpoint_timeout = Duration::Seconds(5);
   config.forming_timeout = options.lease + Duration::Seconds(3);
   config.max_forming_attempts = 1000;
@@ -163,7 +163,11 @@ void World::Perform(int process, const Action& what) {
   if (const auto* end = std::get_if<EndFault>(&what)) return End(*end);
   Process& p = Of(process);
   if (std::holds_alternative<Launch>(what)) {
-    if (!p.alive) LaunchProcess(p);
+    if (!p.alive) {
+      LaunchProcess(p);
+    } else if (now_ < p.flaps_until) {
+      Flap(p);
+    }
     return;
   }
   if (!p.alive) return;
@@ -190,6 +194,7 @@ void World::LaunchProcess(Process& p) {
   fresh.slow_link = p.slow_link;
   fresh.disk_full = p.disk_full;
   fresh.haunted_until = p.haunted_until;
+  fresh.flaps_until = p.flaps_until;
   fresh.well_since = p.life == 0 ? Instant() : std::max(now_, p.haunted_until);
   fresh.serial = p.serial;
   fresh.dial = p.dial;
@@ -212,6 +217,12 @@ void World::LaunchProcess(Process& p) {
   Drain(p);
   Tell(p, worker::AtBoundary{});
   Later(p.index, Duration(), Continue{Thread::kPump, {}});
+  if (now_ < p.flaps_until) Later(p.index, Duration::Millis(5) + Delay(10), Launch{});
+}
+
+void World::Flap(Process& p) {
+  EndProcess(p, false, "flap");
+  Later(p.index, Duration::Millis(5) + Delay(10), Launch{});
 }
 
 // `silent`: with its host, so that no connection is closed and no launcher can say so.
@@ -219,7 +230,7 @@ void World::EndProcess(Process& p, bool silent, const char* how) {
   if (!p.alive) return;
   Trace("{} w{} pid {}", how, p.index, p.pid);
   const Member me = MemberOf(p);
-  p.haunted_until = now_ + config_.autonomy + options_.lease;
+  p.haunted_until = now_ + (config_.autonomy + options_.lease) * 2;
   p.alive = false;
   ++p.life;
   p.missed.clear();
@@ -248,8 +259,9 @@ Health World::HealthOf(const Process& p) const {
   Health health;
   health.name = fmt::format("w{}", p.index);
   health.well = p.alive && p.paused == 0 && p.stuck == 0 && p.slow_link == 0 &&
-                p.slow_compute == 0 && p.disk_full == 0 && !network_.UpBlocked(p.index) &&
-                !network_.DownBlocked(p.index) && !network_.AnyPeerBlocked(p.index);
+                p.slow_compute == 0 && p.disk_full == 0 && now_ >= p.flaps_until &&
+                !network_.UpBlocked(p.index) && !network_.DownBlocked(p.index) &&
+                !network_.AnyPeerBlocked(p.index);
   health.well_since = p.well_since;
   return health;
 }
@@ -268,7 +280,10 @@ void World::Begin() {
   StartCoordinator();
   for (const Process& p : processes_) {
     if (p.index % options_.workers_per_node == 0) StartLauncher(p.node);
-    Later(p.index, Delay(20), Launch{});
+    const auto spread = static_cast<std::uint64_t>(options_.spread.nanos() + 1);
+    const Duration when =
+        exhaustive_ ? Duration() : Duration::Nanos(static_cast<std::int64_t>(prng_.Below(spread)));
+    Later(p.index, when, Launch{});
   }
 }
 

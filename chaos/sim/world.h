@@ -97,6 +97,12 @@ struct Process {
   Instant well_since;
   // A former life was killed: for so long that one may be waited for, under the same name.
   Instant haunted_until;
+  Instant flaps_until;  // ended again soon after each start
+  // When it last asked the coordinator anything, and sent what the coordinator last answered.
+  Instant asked;
+  Instant answered;
+  std::map<std::int64_t, Instant> beats;  // sent, not acknowledged
+  bool leaving = false;
 };
 
 class World {
@@ -116,6 +122,7 @@ class World {
   void Perform(int process, const Action& what);
   void Later(int process, Duration delay, Action what);
   void LaunchProcess(Process& p);
+  void Flap(Process& p);
   void EndProcess(Process& p, bool silent, const char* how);
   void Exit(Process& p);
   [[nodiscard]] Instant LocalTime(const Process& p, Instant at) const;
@@ -193,7 +200,7 @@ class World {
 
   // world_faults.cc
   void PlanFaults();
-  void Point();
+  void Point(int process = Pending::kNobody);
   void Inject();
   void Start(FaultKind kind, Process& p, Duration how_long);
   void StartOnCoordinator(FaultKind kind, Duration how_long);
@@ -204,6 +211,8 @@ class World {
   void Wake(Process& p);
   void Unstick(Process& p);
   void DamageShard();
+  void CutGroup(Duration how_long);
+  [[nodiscard]] Process& Victim();
   void Heal();
 
   const Options options_;
@@ -236,6 +245,8 @@ class World {
   Instant peace_ = Instant::Never();  // no fault lasts longer
   int faults_left_ = 0;
   int points_until_fault_ = 0;
+  int hot_process_ = Pending::kNobody;  // where something has just happened
+  bool faulted_ = false;                // at least one fault so far
 
   // Checkers.
   Verdict verdict_;

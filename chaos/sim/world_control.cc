@@ -25,7 +25,11 @@ void World::Tell(Process& p, const worker::Input& input) {
 void World::Drain(Process& p) {
   const worker::Effects effects = p.session->TakeEffects();
   for (const std::string& notice : effects.notices) Trace("  w{}: {}", p.index, notice);
-  if (effects.abort) Later(p.index, Duration::Micros(200), Continue{Thread::kAbortDone, {}});
+  if (effects.abort) {
+    const bool slow = options_.slow_aborts && Chance(1, 2);
+    const Duration takes = Duration::Micros(200) + (slow ? Delay(10) : Duration());
+    Later(p.index, takes, Continue{Thread::kAbortDone, {}});
+  }
   if (effects.close) Hangup(p);
   for (const Message& message : effects.sends) {
     if (p.connection != SessionId()) SendUp(p, ToCoordinator{p.connection, message});

@@ -91,7 +91,9 @@ void World::Carry(const coordinator::Effects& effects) {
   for (const coordinator::Send& send : effects.sends) {
     durable_decisions_.OnSend(send.message, stored, stored_checkpoints_, verdict_);
     SendDown(send.to, ToWorker{send.to, send.message});
-    if (!std::holds_alternative<Ack>(send.message)) Point();
+    const bool said = std::holds_alternative<Ack>(send.message);
+    const sim::Session* session = network_.Find(send.to);
+    if (!said && session != nullptr) Point(session->process);
   }
   for (const SessionId id : effects.closes) {
     SendDown(id, WorkerHearsClose{id});

@@ -11,7 +11,7 @@ namespace muster::sim {
 void World::PlanFaults() {
   faults_left_ = options_.faults;
   if (options_.dense) {
-    points_until_fault_ = 1 + static_cast<int>(prng_.Below(300));
+    points_until_fault_ = 1 + static_cast<int>(prng_.Below(200));
     return;
   }
   const auto span = static_cast<std::uint64_t>(options_.faulty_phase.nanos() * 9 / 10);
@@ -23,11 +23,12 @@ void World::PlanFaults() {
 
 // Something has just happened in whose wake a fault is interesting. The fault itself comes as an
 // event of its own, right after, or a moment later.
-void World::Point() {
+void World::Point(int process) {
   if (exhaustive_ || points_until_fault_ == 0 || --points_until_fault_ > 0) return;
   if (faults_left_ == 0) return;
+  hot_process_ = process;
   // Often in the middle of the recovery from the one before.
-  points_until_fault_ = 1 + static_cast<int>(prng_.Below(prng_.Chance(1, 2) ? 30 : 600));
+  points_until_fault_ = 1 + static_cast<int>(prng_.Below(prng_.Chance(2, 3) ? 24 : 400));
   Later(Pending::kNobody, prng_.Chance(1, 2) ? Duration() : Delay(3), NextFault{});
 }
 
@@ -35,16 +36,20 @@ void World::Inject() {
   if (faults_left_ == 0) return;
   --faults_left_;
   const auto kind = static_cast<FaultKind>(prng_.Below(kFaultKinds));
-  Process& p = processes_[prng_.Below(processes_.size())];
+  Process& p = Victim();
   // Short ones race with the recovery, long ones outlast it.
-  const std::uint64_t longest = prng_.Chance(1, 3) ? 200 : 7000;
-  const Duration how_long = std::min(
-      Duration::Millis(static_cast<std::int64_t>(prng_.Below(longest)) + 1), peace_ - now_);
+  const auto lease = static_cast<std::uint64_t>(options_.lease.millis());
+  const std::uint64_t shortest = prng_.Chance(1, 4) ? lease * 9 / 10 : 0;  // or just about a lease
+  const std::uint64_t longest = shortest > 0 ? lease / 4 : prng_.Chance(1, 3) ? 200 : 7000;
+  const Duration how_long =
+      std::min(Duration::Millis(static_cast<std::int64_t>(shortest + prng_.Below(longest)) + 1),
+               peace_ - now_);
   if (!options_.Has(kind)) {
     ++faults_left_;  // another kind: soon
     Later(Pending::kNobody, Duration(), NextFault{});
     return;
   }
+  faulted_ = true;
   Trace("FAULT {} w{} for {} ms", NameOf(kind), p.index, how_long.millis());
   ++result_.faults[static_cast<std::size_t>(kind)];
   switch (kind) {
@@ -56,7 +61,31 @@ void World::Inject() {
     case FaultKind::kBlockBoth:
     case FaultKind::kBlockPeers:
     case FaultKind::kCutConnection: return StartOnLinks(kind, p, how_long);
+    case FaultKind::kCutGroup: return CutGroup(how_long);
     default: return Start(kind, p, how_long);
+  }
+}
+
+// Where something has just happened, or anywhere.
+Process& World::Victim() {
+  const int hot = std::exchange(hot_process_, Pending::kNobody);
+  if (hot >= 0 && prng_.Chance(1, 2)) return Of(hot);
+  return processes_[prng_.Below(processes_.size())];
+}
+
+// A switch fails: those that train together lose the coordinator together, and no one else does.
+void World::CutGroup(Duration how_long) {
+  const auto& started = chain_.record().started;
+  if (!started) return;
+  for (const Process& p : processes_) {
+    if (!p.alive) continue;
+    const bool in = std::ranges::any_of(started->members, [&](const MemberEntry& entry) {
+      return entry.member == p.session->member();
+    });
+    if (!in) continue;
+    network_.BlockUp(p.index, 1);
+    network_.BlockDown(p.index, 1);
+    Later(Pending::kNobody, how_long, EndFault{FaultKind::kCutGroup, p.index, -1, false});
   }
 }
 
@@ -95,6 +124,12 @@ void World::Start(FaultKind kind, Process& p, Duration how_long) {
   if (!p.alive) return;
   switch (kind) {
     case FaultKind::kKill: EndProcess(p, false, "kill"); break;
+    case FaultKind::kFlap: {
+      EndProcess(p, false, "flap");
+      const auto pause = static_cast<std::int64_t>(prng_.Below(80));
+      p.flaps_until = std::max(p.flaps_until, now_ + how_long);
+      return Later(p.index, Duration::Millis(pause), Launch{});
+    }
     case FaultKind::kHostLost:
       if (const auto it = launchers_.find(p.node); it != launchers_.end()) {
         // Its session looks alive for a while.

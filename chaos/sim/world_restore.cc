@@ -113,7 +113,7 @@ void World::Restored(Process& p, Generation generation) {
   if (assigned != nullptr && assigned->generation == generation) {
     Tell(p, worker::FormedHere{generation, 1, 1, 0});
   }
-  Point();
+  Point(p.index);
   if (p.alive) BeginStep(p);
 }
 
@@ -185,7 +185,7 @@ void World::On(Process& p, const FileDone& done) {
     written.file = {"shard", 256, 1, done.rank};
     Tell(p, worker::Report{written});
   }
-  Point();
+  Point(p.index);
 }
 
 }  // namespace muster::sim

@@ -118,7 +118,7 @@ void World::On(Process& p, const OperationEnds& ends) {
     return finish();
   }
   finish();
-  Point();
+  Point(p.index);
   if (!p.alive) return;  // that was a good place for a fault
   if (key.kind == OpKind::kConnect) return Connected(p);
   if (key.kind == OpKind::kReduce) return Vote(p);

@@ -92,6 +92,10 @@ class Job {
     bool forced = false;       // an operator did not wait for that
     int attempt = 1;           // generations assigned since the last one that committed a step, + 1
     std::set<Member> accused;  // by others, of a data connection that failed
+    // The first link that was reported of the generation that broke; later reports may be of
+    // members that had given it up by then. And who was in that generation.
+    std::optional<std::pair<Member, Member>> link;
+    std::vector<Member> linked;
     std::map<Member, Ready> ready;
     Instant answered;  // when the decision was taken
     bool assigned = false;
@@ -171,7 +175,9 @@ class Job {
   void CheckCooldowns(Instant now);
   [[nodiscard]] CooldownRules cooldown_rules() const;
   void NoteCommit(Step committed, Instant now);
-  void NoteBadPair(const Member& a, const Member& b, Generation generation, Instant now);
+  // A member says that its link to a peer failed in a generation.
+  void ReportLink(const Member& a, const Member& b, const GenerationRecord& record);
+  void JudgeLinks(Instant now);
   [[nodiscard]] Duration ProgressTimeout() const;
   [[nodiscard]] SilenceView SilenceOf(const Worker& worker, Instant now) const;
   [[nodiscard]] bool LauncherSaysAlive(const Worker& worker) const;
@@ -267,11 +273,7 @@ class Job {
   Instant last_commit_at_;
   std::deque<Duration> step_times_;
   std::int64_t steps_in_generation_ = 0;
-  struct BadPair {
-    int failures = 0;       // in as many generations
-    Generation generation;  // the last of them
-  };
-  std::map<std::pair<Member, Member>, BadPair> bad_pairs_;
+  std::map<std::pair<Member, Member>, int> bad_pairs_;  // failures, each in another generation
 
   Step committed_;
   double loss_ = 0;

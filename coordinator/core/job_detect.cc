@@ -339,20 +339,33 @@ void Job::NoteCommit(Step committed, Instant now) {
   last_round_.reset();
 }
 
-// Both ends and several operations report one failure of a link: it counts once a generation.
-void Job::NoteBadPair(const Member& a, const Member& b, Generation generation, Instant now) {
-  if (a == b) return;
-  BadPair& noted = bad_pairs_[std::minmax(a, b)];
-  if (noted.generation == generation) return;
-  noted.generation = generation;
-  ++noted.failures;
+void Job::ReportLink(const Member& a, const Member& b, const GenerationRecord& record) {
+  if (a == b || round_->link) return;
+  round_->link = std::minmax(a, b);
+  round_->linked.clear();
+  for (const MemberEntry& entry : record.members) round_->linked.push_back(entry.member);
+}
+
+// All have answered. A failed link is the link's fault only when nobody in that generation was
+// lost: otherwise whoever reported it may have met the end of a member, or of a peer that had met
+// it.
+void Job::JudgeLinks(Instant now) {
+  if (!round_->link) return;
+  const auto pair = *std::exchange(round_->link, std::nullopt);
+  const bool all_well = std::ranges::all_of(round_->linked, [&](const Member& member) {
+    const Worker* worker = FindWorker(member);
+    return worker != nullptr && worker->connected && !worker->suspicion && !worker->leaving &&
+           round_->ready.contains(member);
+  });
+  if (!all_well) return;
+  ++bad_pairs_[pair];
   std::vector<std::pair<Member, Member>> bad;
-  for (const auto& [pair, link] : bad_pairs_) {
-    const Worker* first = FindWorker(pair.first);
-    const Worker* second = FindWorker(pair.second);
+  for (const auto& [ends, failures] : bad_pairs_) {
+    const Worker* first = FindWorker(ends.first);
+    const Worker* second = FindWorker(ends.second);
     const bool both_live = first != nullptr && second != nullptr && !first->suspicion &&
                            !second->suspicion && first->connected && second->connected;
-    if (link.failures >= kFailuresOfBadPair && both_live) bad.push_back(pair);
+    if (failures >= kFailuresOfBadPair && both_live) bad.push_back(ends);
   }
   for (const Member& member : CoverBadPairs(bad)) {
     Suspect(*FindWorker(member), Cause::kOperationFailed,

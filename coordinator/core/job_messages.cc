@@ -103,12 +103,14 @@ void Job::On(Worker& worker, const FormFailed& failed, Instant now) {
               fmt::format("{} is struck out: {}", restore.directory, failed.reason), worker.member);
     }
   }
-  if (failed.peer.value() >= 0 && failed.peer.value() < round_->record.world_size()) {
-    const auto index = static_cast<std::size_t>(failed.peer.value());
-    NoteBadPair(worker.member, round_->record.members[index].member, failed.generation, now);
-  }
+  const GenerationRecord broken = round_->record;
   Publish(EventKind::kForming, now, std::move(detail), worker.member);
   BeginRound(Cause::kFormingFailed, false, now);
+  if (!round_) return;  // one attempt too many: the job has ended
+  if (failed.peer.value() >= 0 && failed.peer.value() < broken.world_size()) {
+    const auto index = static_cast<std::size_t>(failed.peer.value());
+    ReportLink(worker.member, broken.members[index].member, broken);
+  }
 }
 
 void Job::On(Worker& worker, const OperationFailed& failed, Instant now) {
@@ -125,7 +127,7 @@ void Job::On(Worker& worker, const OperationFailed& failed, Instant now) {
     const auto index = static_cast<std::size_t>(failed.peer.value());
     blame.member = record_.started->members[index].member;
     Worker* peer = FindWorker(blame.member);
-    NoteBadPair(worker.member, blame.member, failed.generation, now);
+    ReportLink(worker.member, blame.member, *record_.started);
     if (blame.member != worker.member) round_->accused.insert(blame.member);
     // Its session closed as well as its data connection: two witnesses, no grace needed.
     if (peer != nullptr && peer != &worker && !peer->connected && now >= peer->closed_at &&

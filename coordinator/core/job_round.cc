@@ -52,6 +52,10 @@ void Job::BeginRound(Cause cause, bool conclusive, Instant now) {
     next.autonomy_until = round_->autonomy_until;
     next.forced = round_->forced;
     next.attempt = round_->attempt + (round_->assigned ? 1 : 0);
+    if (!round_->assigned) {
+      next.link = round_->link;
+      next.linked = round_->linked;
+    }
   } else if (last_round_) {
     next.attempt = last_round_->attempt + 1;
   }
@@ -275,6 +279,10 @@ void Job::AdvanceRound(Instant now) {
     SetWait(std::move(wait), now);
     if (too_few) ReleaseUnable(resolution);
     return;
+  }
+  if (round_->link) {
+    JudgeLinks(now);
+    return AdvanceRound(now);  // somebody may be out now
   }
   RestoreDecision restore = PlanRestoreOf(resolution, false);
   const HoldersView view = HoldersViewOf(members, resolution, restore, now);

@@ -42,6 +42,7 @@ Step Chain::last(Lineage lineage) const {
 bool Chain::Add(Lineage lineage, Generation generation, Step step, Outcome outcome,
                 std::uint64_t before) {
   const std::uint64_t after = outcome == Outcome::kApply ? NextState(before, step) : before;
+  grown_ = lineage;
   return lines_[lineage].links.try_emplace(step, Link{generation, outcome, after}).second &&
          lineage == record_.lineage;
 }
@@ -57,7 +58,7 @@ void Chain::OnRecord(const JobRecord& record) {
     // A fresh lineage of the same job goes on from where the old one was; without a generation it
     // is a job that begins.
     const bool begins = !record.latest && !record.started;
-    const Lineage before = record.started ? record.started->lineage : record_.lineage;
+    const Lineage before = record.started ? record.started->lineage : grown_;
     lines_[record.lineage] = begins ? Line() : Of(before);
   }
   Line& line = lines_[record.lineage];

@@ -63,6 +63,7 @@ class Chain {
 
   std::map<Lineage, Line> lines_;
   std::int64_t rollbacks_seen_ = 0;
+  Lineage grown_;  // of the last step that was added
   JobRecord record_;
 };
 
