@@ -56,7 +56,7 @@ void Cluster::InjectFault() {
       return;
     case 4:
       if (!options_.leaves || !p.alive || p.paused) return;
-      Tell(p, worker::LeaveWanted{"asked by the simulator"});
+      Tell(p, worker::LeaveWanted{"asked by the simulator", {}});
       return;
     default: return;
   }
