@@ -116,6 +116,7 @@ template <class Io>
 void Fields(Io& io, Ref<Io, Leave> leave) {
   io.Prose("reason", leave.reason, kMaxReasonBytes);
   io.Bool("finish", leave.finish);
+  io.Span("within_ns", leave.within);
 }
 
 template <class Io>

@@ -152,6 +152,12 @@ void Fields(Io& io, Ref<Io, Rollback> rollback) {
 }
 
 template <class Io>
+void Fields(Io& io, Ref<Io, Place> place) {
+  io.Name("worker", place.worker, /*may_be_empty=*/true);
+  io.Name("node", place.node, /*may_be_empty=*/true);
+}
+
+template <class Io>
 void Fields(Io& io, Ref<Io, End> end) {
   io.Enum("kind", end.kind);
   io.Id("step", end.step);
@@ -170,6 +176,7 @@ void Fields(Io& io, Ref<Io, JobRecord> record) {
   io.List("gone", record.gone, 0, static_cast<std::size_t>(kMaxWorldSize));
   io.Id("committed", record.committed);
   io.List("rollbacks", record.rollbacks, 0, kMaxRollbacks);
+  io.List("drained", record.drained, 0, kMaxDrained);
   io.Optional("end", record.end);
 }
 

@@ -141,7 +141,8 @@ struct Stopped {
 // Wants to leave at the next boundary (SIGTERM, or Finish before the job's end).
 struct Leave {
   std::string reason;
-  bool finish = false;  // Finish() was called: when all members say so, the job ends
+  bool finish = false;   // Finish() was called: when all members say so, the job ends
+  Duration within = {};  // until this process is killed; zero: no such time is known
   friend bool operator==(const Leave&, const Leave&) = default;
 };
 

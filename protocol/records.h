@@ -145,6 +145,13 @@ struct Rollback {
   friend bool operator==(const Rollback&, const Rollback&) = default;
 };
 
+// Where workers run: those of this name on this node. What is empty means any.
+struct Place {
+  WorkerId worker;
+  NodeName node;
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
 enum class EndKind { kFinished, kFailed };
 struct End {
   EndKind kind = EndKind::kFinished;
@@ -164,7 +171,8 @@ struct JobRecord {
   std::optional<GenerationRecord> started;  // the last one that started
   Step committed;                           // known at the time of the record
   std::vector<Rollback> rollbacks;          // only those that can still matter
-  std::vector<Member> gone;  // members of `started` that have left or are known to hold nothing
+  std::vector<Member> gone;    // members of `started` that have left or are known to hold nothing
+  std::vector<Place> drained;  // an operator wants these empty
   std::optional<End> end;
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
 
 #include "coordinator/core/job.h"
 #include "protocol/check.h"
@@ -11,6 +12,18 @@
 namespace muster::coordinator {
 
 namespace {
+
+// Empty, or what the codec takes for a name.
+bool IsName(const std::string& name) {
+  const auto letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  const auto inner = [&](char c) {
+    return letter(c) || std::string_view(".-:@+").find(c) != std::string_view::npos;
+  };
+  return name.empty() ||
+         (name.size() <= kMaxNameBytes && letter(name.front()) && std::ranges::all_of(name, inner));
+}
 
 // "" or what is wrong with a name from outside.
 std::string BadName(const char* what, const std::string& name) {
@@ -124,6 +137,17 @@ void Coordinator::Handle(const Input& input, Instant now) {
   if (const auto* force = std::get_if<coordinator::ForceAdopt>(&input)) {
     if (const auto it = jobs_.find(force->job); it != jobs_.end()) it->second->ForceAdopt(now);
   }
+  if (const auto* drain = std::get_if<Drain>(&input)) OnDrain(*drain, now);
+}
+
+void Coordinator::OnDrain(const Drain& drain, Instant now) {
+  const auto it = jobs_.find(drain.job);
+  const bool any = !drain.worker.value().empty() || !drain.node.value().empty();
+  // The place becomes durable, and the store refuses what is no name.
+  if (it == jobs_.end() || !any || !IsName(drain.worker.value()) || !IsName(drain.node.value())) {
+    return;
+  }
+  it->second->OnDrain(drain, now);
 }
 
 void Coordinator::OnReceived(const Received& received, Instant now) {

@@ -50,6 +50,7 @@ class Coordinator {
   void OnReceived(const Received& received, Instant now);
   void OnHello(const Received& received, const Hello& hello, Instant now);
   void OnLauncherHello(const Received& received, const LauncherHello& hello, Instant now);
+  void OnDrain(const Drain& drain, Instant now);
   void CreateJob(const Hello& hello, Instant now);
   void Refuse(SessionId session, Code code, std::string reason);
   void End(SessionId session);

@@ -22,7 +22,7 @@ struct WorkerView {
   NodeName node;
   std::int64_t pid = 0;
   std::string address;
-  std::string role;   // "member", "waiting", "spare", "starting", "cooling"
+  std::string role;   // "member", "waiting", "spare", "starting", "cooling", "drained"
   std::string state;  // "alive", "suspect"
   Rank rank{-1};      // -1 unless a member
   bool connected = false;

@@ -37,6 +37,19 @@ struct ForceAdopt {
   JobName job;
 };
 
-using Input = std::variant<Received, Closed, Tick, Lagged, ForceAdopt>;
+// An operator's command: let a worker, a node, or a worker on a node go (what is empty means any;
+// not both may be). Members leave at the next step boundary, as if they had asked themselves, and
+// within `within` of now when that is set (see leave_rule.h). Workers that wait there, and those
+// that come later, are welcomed and wait like spares, but are never taken, not even when too few
+// others are left, until the same place is named again with `undo`. The places are durable.
+struct Drain {
+  JobName job;
+  WorkerId worker;
+  NodeName node;
+  Duration within;
+  bool undo = false;
+};
+
+using Input = std::variant<Received, Closed, Tick, Lagged, ForceAdopt, Drain>;
 
 }  // namespace muster::coordinator

@@ -200,6 +200,7 @@ bool Job::Admit(SessionId session, const Hello& hello, Instant now) {
     if (Planted(Mutant::kJoinWindowRearmed) && quorum_since_) quorum_since_ = now;
     if (Planted(Mutant::kSettleRearmed) && round_) round_->settle_until = now + config_.settle;
     const Slot slot{hello.member.worker, hello.node};
+    worker.drained = IsDrained(slot.worker, slot.node);
     cooldowns_.NoteReturn(slot, hello.pid, cooldown_rules(), now);
     SetCooling(slot, now);
     Publish(EventKind::kWorkerJoined, now,
@@ -242,6 +243,10 @@ bool Job::Attach(SessionId session, const Hello& hello, Instant now) {
   Worker& worker = workers_[hello.member];
   worker.took_part = true;
   Connect(worker, session, hello);
+  // The coordinator that had asked it may be gone.
+  if (!adopting_ && IsDrained(hello.member.worker, hello.node)) {
+    AskToLeave(worker, "drained by an operator", {}, now);
+  }
   return true;
 }
 

@@ -5,7 +5,7 @@
 // Confined to the coordinator's thread. job.cc: sessions; job_adopt.cc: generations that the store
 // knew nothing of; job_messages.cc: what workers and launchers say; job_detect.cc: evidence and
 // growth; job_round.cc: collecting answers and deciding; job_form.cc: from the decision to the
-// start; job_saves.cc: checkpoints; job_view.cc: what is shown.
+// start; job_leave.cc: planned leaves; job_saves.cc: checkpoints; job_view.cc: what is shown.
 #pragma once
 
 #include <deque>
@@ -22,6 +22,7 @@
 #include "coordinator/core/describe.h"
 #include "coordinator/core/detection.h"
 #include "coordinator/core/effects.h"
+#include "coordinator/core/input.h"
 #include "coordinator/core/lease_table.h"
 #include "coordinator/core/quorum.h"
 #include "coordinator/core/rank_plan.h"
@@ -46,6 +47,7 @@ class Job {
   void OnTick(Instant now);
   void OnLagged(Duration by, Instant now);
   void ForceAdopt(Instant now);
+  void OnDrain(const Drain& drain, Instant now);
 
   [[nodiscard]] Instant NextDeadline() const;
   [[nodiscard]] JobView Describe(Instant now) const;
@@ -68,6 +70,9 @@ class Job {
     bool connected = false;
     bool able = false;
     bool leaving = false;
+    bool drained = false;  // an operator wants its place empty: it waits and is never taken
+    bool hurried = false;  // the members were interrupted once so that it can leave in time
+    Instant hurry_at = Instant::Never();  // when that is due
     bool finish_called = false;
     bool finished = false;
     bool stopped = false;    // at the boundary where its generation agreed to re-form
@@ -144,6 +149,11 @@ class Job {
   void Persist();
   void FinishIfDone(Instant now);
   void EndJob(EndKind kind, std::string reason, Instant now);
+
+  // job_leave.cc
+  void AskToLeave(Worker& worker, const std::string& reason, Duration within, Instant now);
+  void CheckHurry(Instant now);
+  [[nodiscard]] bool IsDrained(const WorkerId& worker, const NodeName& node) const;
 
   // job_saves.cc
   void OnCheckpointMessage(Worker& worker, const Message& message, Instant now);
@@ -253,6 +263,7 @@ class Job {
   LeaseTable leases_;
   CooldownTable cooldowns_;
   Instant next_cooldown_end_ = Instant::Never();  // of a worker that waits
+  Instant next_hurry_ = Instant::Never();         // the first of the workers' hurry_at
   std::deque<Instant> recent_closes_;
   std::int64_t next_order_ = 1;
 

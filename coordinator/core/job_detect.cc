@@ -45,6 +45,7 @@ void Job::Evaluate(Instant now) {
   CheckProgress(now);
   CheckMembers(now);
   CheckStopped(now);
+  CheckHurry(now);
   CheckFirstFormation(now);
   CheckGrowth(now);
   for (const auto& progress : checkpoints_.OnTime(now)) Apply(progress, now);
@@ -221,8 +222,9 @@ void Job::CheckMembers(Instant now) {
 
 void Job::CheckFirstFormation(Instant now) {
   if (round_ || record_.started || adopting_ || record_.end) return;
-  const auto able = std::ranges::count_if(
-      workers_, [](const auto& entry) { return entry.second.connected && entry.second.able; });
+  const auto able = std::ranges::count_if(workers_, [](const auto& entry) {
+    return entry.second.connected && entry.second.able && !entry.second.drained;
+  });
   if (able < record_.spec.min_workers) {
     quorum_since_.reset();
     return;
@@ -287,7 +289,7 @@ bool Job::Wanted() const {
   return std::ranges::any_of(workers_, [&](const auto& entry) {
     const Worker& worker = entry.second;
     return worker.connected && worker.able && !worker.leaving && !worker.suspicion &&
-           !worker.cooling && !IsMember(entry.first);
+           !worker.cooling && !worker.drained && !IsMember(entry.first);
   });
 }
 

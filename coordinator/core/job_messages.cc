@@ -162,17 +162,6 @@ void Job::On(Worker& worker, const Finished& done, Instant now) {
   if (!round_ && done.step > committed_) NoteCommit(done.step, now);
 }
 
-void Job::On(Worker& worker, const Leave& leave, Instant now) {
-  if (!worker.leaving) {
-    Publish(EventKind::kWorkerLeft, now,
-            fmt::format("worker {} asks to leave: {}", worker.member.worker.value(), leave.reason),
-            worker.member);
-  }
-  worker.leaving = true;
-  worker.finish_called = worker.finish_called || leave.finish;
-  wished_ = false;
-}
-
 void Job::OnAttest(const Attest& attest, const NodeName& node, Instant now) {
   const std::pair key{attest.worker, attest.pid};
   if (attest.alive) {

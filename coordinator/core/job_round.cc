@@ -101,7 +101,7 @@ std::vector<QuorumMember> Job::QuorumMembers(Instant now) const {
     QuorumMember entry;
     entry.member = member;
     entry.survivor = IsMember(member) && !IsGone(record_, member);
-    entry.able = worker.able;
+    entry.able = worker.able && !worker.drained;
     entry.leaving = worker.leaving;
     entry.silent = std::max(Duration(), now - worker.last_heard);
     if (worker.suspicion) {
@@ -226,8 +226,9 @@ std::vector<Candidate> Job::Candidates(const StepResolution& resolution, bool le
   std::vector<Candidate> candidates;
   std::vector<std::pair<Instant, Candidate>> cooling;
   for (const auto& [member, worker] : workers_) {
-    if (!worker.connected || worker.suspicion || !worker.able || !round_->ready.contains(member) ||
-        IsGone(record_, member) || (worker.leaving && !(leavers && IsMember(member)))) {
+    if (!worker.connected || worker.suspicion || !worker.able || worker.drained ||
+        !round_->ready.contains(member) || IsGone(record_, member) ||
+        (worker.leaving && !(leavers && IsMember(member)))) {
       continue;
     }
     Candidate candidate{member, worker.node, worker.address, Rank(-1), false, worker.order};

@@ -24,7 +24,7 @@ Instant Job::NextDeadline() const {
     next = std::min(next, *quorum_since_ + config_.join_window);
   }
   if (record_.started && record_.latest_started) {
-    next = std::min({next, next_progress_check_, stop_until_});
+    next = std::min({next, next_progress_check_, stop_until_, next_hurry_});
     if (!wished_ && Wanted()) next = std::min(next, WishDue());
   }
   return next;
@@ -78,8 +78,9 @@ void Job::DescribePhase(JobView& view, Instant now) const {
     }
   } else {
     view.phase = JobPhase::kWaiting;
-    const auto able = std::ranges::count_if(
-        workers_, [](const auto& entry) { return entry.second.connected && entry.second.able; });
+    const auto able = std::ranges::count_if(workers_, [](const auto& entry) {
+      return entry.second.connected && entry.second.able && !entry.second.drained;
+    });
     view.waiting_for = fmt::format("waiting for workers: {} of at least {} (at most {}) are here",
                                    able, record_.spec.min_workers, record_.spec.max_workers);
     if (adopting_) view.waiting_for = "waiting for all members of the running generation to report";
@@ -124,6 +125,7 @@ void Job::DescribeWorkers(JobView& view, Instant now) const {
     const bool full = record != nullptr && record->world_size() >= record_.spec.max_workers;
     shown.role = entry != nullptr ? "member"
                  : !worker.able   ? "starting"
+                 : worker.drained ? "drained"
                  : worker.cooling ? "cooling"
                  : full           ? "spare"
                                   : "waiting";
@@ -132,6 +134,7 @@ void Job::DescribeWorkers(JobView& view, Instant now) const {
                                std::max(0.0, (worker.cooling->until - now).ToSeconds()),
                                worker.cooling->failures);
     }
+    if (worker.drained) shown.note = "an operator has drained its place";
     view.workers.push_back(std::move(shown));
   }
   std::ranges::stable_sort(view.workers, [](const WorkerView& a, const WorkerView& b) {

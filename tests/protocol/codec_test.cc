@@ -134,7 +134,7 @@ TEST(Codec, ProseIsCutAndCleanedWhenWritten) {
   // Two bytes a character, so that the bound falls between characters only by luck.
   std::string umlauts = "x";
   while (umlauts.size() < 3 * kMaxReasonBytes) umlauts += "ü";
-  Result<Message> back = Decode(Encode(Leave{.reason = umlauts, .finish = false}));
+  Result<Message> back = Decode(Encode(Leave{.reason = umlauts, .finish = false, .within = {}}));
   ASSERT_TRUE(back.ok()) << back.status().ToString();
   EXPECT_EQ(std::get<Leave>(*back).reason, umlauts.substr(0, kMaxReasonBytes - 1));
 
@@ -143,11 +143,12 @@ TEST(Codec, ProseIsCutAndCleanedWhenWritten) {
       "b\xc3"
       "\xed\xa0\x80"
       "c\xf4\x90\x80\x80";
-  back = Decode(Encode(Leave{.reason = invalid, .finish = false}));
+  back = Decode(Encode(Leave{.reason = invalid, .finish = false, .within = {}}));
   ASSERT_TRUE(back.ok()) << back.status().ToString();
   EXPECT_TRUE(std::get<Leave>(*back).reason.starts_with("a\uFFFD\uFFFDb\uFFFD"));
 
-  back = Decode(Encode(Leave{.reason = std::string("nul\0nul\x1b", 8), .finish = false}));
+  back = Decode(
+      Encode(Leave{.reason = std::string("nul\0nul\x1b", 8), .finish = false, .within = {}}));
   ASSERT_TRUE(back.ok()) << back.status().ToString();
   EXPECT_EQ(std::get<Leave>(*back).reason, std::string("nul\0nul\x1b", 8));
 }

@@ -122,6 +122,7 @@ JobRecord SampleJobRecord() {
                    .committed = Step(42),
                    .rollbacks = {{Generation(2), Step(10)}, {Generation(4), Step(20)}},
                    .gone = {SampleMember(), {WorkerId("b"), Incarnation(5)}},
+                   .drained = {{WorkerId("b"), NodeName()}, {WorkerId(), NodeName("n2")}},
                    .end = SampleEnd()};
 }
 
@@ -144,7 +145,7 @@ std::vector<Message> SampleMessages() {
       FormFailed{g, Code::kDataLoss, "bad block", Rank(1), key},
       OperationFailed{g, Step(42), Code::kUnavailable, "reset by peer", Rank(3)},
       Stopped{.generation = g, .step = Step(42)},
-      Leave{.reason = "SIGTERM", .finish = true},
+      Leave{.reason = "SIGTERM", .finish = true, .within = Duration::Seconds(30)},
       Finished{.generation = g, .step = Step(100)},
       ShardWritten{key, Lineage(77), 4, FileRecord{"r00003.safetensors", 100, 9, Rank(3)}},
       ShardFailed{key, Rank(3), Code::kResourceExhausted, "disk full"},

@@ -243,7 +243,7 @@ class ControlThread::Io {
       if (error) return;
       std::uint64_t count = 0;
       (void)!::read(leave_.get(), &count, sizeof(count));
-      Hand(LeaveWanted{"asked to leave"});
+      Hand(LeaveWanted{"asked to leave", {}});
       AwaitLeave();
     });
   }

@@ -91,9 +91,10 @@ struct PhaseBegun {
   Instant until;
 };
 struct PhaseDone {};
-// RequestLeave.
+// RequestLeave. `within`: the process is killed after this time; zero: nothing is known of that.
 struct LeaveWanted {
   std::string reason;
+  Duration within = {};
 };
 // Finish before the end of the job, or misuse: no further step will be asked for.
 struct FinishCalled {

@@ -176,6 +176,7 @@ class Session {
   void On(const Report& input, Instant now);
   void CommitStep(Outcome outcome, Wishes agreed, Instant now);
   void StopIfAgreed(Instant now);
+  void SendLeave(Instant now);
 
   Identity identity_;
   Prng prng_;
@@ -230,6 +231,7 @@ class Session {
   Wishes wished_;  // by the coordinator, for the next vote
   std::optional<Finished> finished_;
   std::optional<Leave> leave_;
+  std::optional<Instant> leave_by_;  // when this process will be killed
 
   // What heartbeats say.
   Stage stage_ = Stage::kIdle;

@@ -46,7 +46,7 @@ void Session::OnMessage(const Welcome& message, Instant now) {
   if (form_failed_) Send(*form_failed_);
   if (broken_ && !interrupted()) Send(*broken_);
   if (finished_) Send(*finished_);
-  if (leave_) Send(*leave_);
+  if (leave_) SendLeave(now);
   for (PendingReport& report : reports_) report.sent = false;
   FlushReports(now);
 }

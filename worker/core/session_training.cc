@@ -187,19 +187,26 @@ void Session::On(const PhaseDone&, Instant now) {
   if (link_ == Link::kUp) SendHeartbeat(now);
 }
 
-void Session::On(const LeaveWanted& input, Instant) {
+void Session::On(const LeaveWanted& input, Instant now) {
   if (leave_) return;
   if (!joined_)
     return Fail(Interrupted("asked to leave before it was welcomed by the coordinator"));
-  leave_ = Leave{input.reason, false};
-  Send(*leave_);
+  leave_ = Leave{input.reason, false, {}};
+  if (input.within > Duration()) leave_by_ = now + input.within;
+  SendLeave(now);
   Notice("leaving at the next step boundary: " + input.reason);
 }
 
-void Session::On(const FinishCalled& input, Instant) {
-  if (leave_ && leave_->finish) return;
-  leave_ = Leave{input.reason, true};
+void Session::SendLeave(Instant now) {
+  // What is left of the notice; at least something, for zero means that there is none.
+  if (leave_by_) leave_->within = std::max(Duration::Millis(1), *leave_by_ - now);
   Send(*leave_);
+}
+
+void Session::On(const FinishCalled& input, Instant now) {
+  if (leave_ && leave_->finish) return;
+  leave_ = Leave{input.reason, true, {}};
+  SendLeave(now);
 }
 
 void Session::On(const Report& input, Instant now) {

@@ -69,7 +69,7 @@ void MiniWorld::SayHello(Worker& worker) {
     Say(worker,
         OperationFailed{worker.started->generation, Step(), Code::kUnavailable, "again", Rank(-1)});
   }
-  if (worker.leaving) Say(worker, Leave{"asked", false});
+  if (worker.leaving) Say(worker, Leave{"asked", false, {}});
 }
 
 void MiniWorld::SayReady(Worker& worker) {

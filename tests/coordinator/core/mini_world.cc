@@ -168,7 +168,7 @@ void MiniWorld::Fault() {
   if (dice >= 50 && dice < 53 && calm_ == 0) KillCoordinator();
   if (dice >= 60 && dice < 63 && !victim.dead) {
     victim.leaving = true;
-    Say(victim, Leave{"asked", false});
+    Say(victim, Leave{"asked", false, {}});
   }
   if (dice >= 70 && dice < 80) {
     std::erase_if(workers_, [](const auto& worker) { return worker->dead || worker->gone; });

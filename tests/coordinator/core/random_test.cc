@@ -74,6 +74,12 @@ class Nonsense {
           if (prng_.Chance(1, 8)) driver_.Handle(ForceAdopt{JobName("job")});
           break;
         case 4: Advance(); break;
+        case 5:
+          if (prng_.Chance(1, 8)) {
+            driver_.Handle(Drain{JobName("job"), Someone().worker, NodeName(),
+                                 Duration::Seconds(Number() % 1000), prng_.Chance(1, 2)});
+          }
+          break;
         default: driver_.Receive(session, Draw()); break;
       }
       for (Send& send : driver_.Take().sends) {
@@ -183,7 +189,7 @@ class Nonsense {
       case 8: return FormFailed{Any(), Code::kDataLoss, "x", rank, Key()};
       case 9: return OperationFailed{Any(), Step(Number()), Code::kInternal, "x", rank};
       case 10: return Stopped{Any(), Step(Number())};
-      case 11: return Leave{"x", prng_.Chance(1, 4)};
+      case 11: return Leave{"x", prng_.Chance(1, 4), Duration::Seconds(Number())};
       case 12: return prng_.Chance(1, 4) ? Message(Finished{Any(), Step(Number())}) : DrawBeat();
       case 13: return DrawSave();
       case 14: return Start{Any()};  // not a worker's to send

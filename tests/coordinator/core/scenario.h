@@ -8,7 +8,9 @@
 // - join a b: hello and able, each on a new session.
 // - hello a: with able, again (on the same session), explicit, attached, stopped, aborted=N,
 //   highest=N, record=N (the last assignment it got), major=N, node=NAME, pid=N.
-// - able, formed, stopped, finished, close, garbage a b …; leave a [finish].
+// - able, formed, stopped, finished, close, garbage a b …; leave a [finish]
+//   [within=30s].
+// - drain [a] [node=NODE] [within=30s], undrain [a] [node=NODE].
 // - silent, speak a …: stops and resumes the heartbeats that `advance` sends.
 // - beat a: with step=N, ops=N, waiting, skips=N, phase=30s, stage=forming.
 // - step N a b …: they committed step N and say so.
@@ -74,6 +76,7 @@ class Scenario {
   void Launcher(const Words& words);
   void Train(const Words& words);
   void Restart(bool empty);
+  void Drain(const Words& words);
   bool WorkerCommand(const Words& words);
   bool OtherCommand(const Words& words);
   void Send(Puppet& puppet, Message message);

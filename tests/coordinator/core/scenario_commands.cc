@@ -44,7 +44,9 @@ bool Scenario::WorkerCommand(const Words& words) {
       } else if (verb == "stopped") {
         Send(puppet, Stopped{started, puppet.committed});
       } else if (verb == "leave") {
-        Send(puppet, Leave{"asked", words.Has("finish")});
+        const auto within = words.options.find("within");
+        Send(puppet, Leave{"asked", words.Has("finish"),
+                           within == words.options.end() ? Duration() : Parse(within->second)});
       } else if (verb == "finished") {
         Send(puppet, Finished{started, puppet.committed});
       } else if (verb == "garbage") {
@@ -153,6 +155,16 @@ void Scenario::Restart(bool empty) {
   driver().Restart(empty);
 }
 
+void Scenario::Drain(const Words& words) {
+  coordinator::Drain drain;
+  drain.job = JobName("job");
+  for (const std::string& name : Workers(words)) drain.worker = WorkerId(name);
+  if (words.options.contains("node")) drain.node = NodeName(words.options.at("node"));
+  if (words.options.contains("within")) drain.within = Parse(words.options.at("within"));
+  drain.undo = words.verb == "undrain";
+  driver().Handle(drain);
+}
+
 bool Scenario::OtherCommand(const Words& words) {
   const std::string& verb = words.verb;
   if (verb == "launcher" || verb == "launcherclosed" || verb == "attest") {
@@ -167,6 +179,8 @@ bool Scenario::OtherCommand(const Words& words) {
     Restart(words.Has("empty"));
   } else if (verb == "force") {
     driver().Handle(ForceAdopt{JobName("job")});
+  } else if (verb == "drain" || verb == "undrain") {
+    Drain(words);
   } else if (verb == "describe") {
     const auto view = driver().core().Describe(JobName("job"), driver().now());
     output_ += view ? Show(*view) : "no such job\n";

@@ -109,6 +109,9 @@ std::string Show(const JobRecord& record) {
     text += fmt::format(", void above {} before g{}", rollback.step.value(),
                         rollback.generation.value());
   }
+  for (const Place& place : record.drained) {
+    text += fmt::format(", drained {}@{}", place.worker.value(), place.node.value());
+  }
   if (record.end) {
     text +=
         fmt::format(", {} at {}", record.end->kind == EndKind::kFinished ? "finished" : "failed",

@@ -382,5 +382,20 @@ TEST(SessionConnection, LeaveIsSaidAgainAfterAReconnection) {
   EXPECT_TRUE(h.Take<Leave>());
 }
 
+TEST(SessionConnection, LeaveTellsHowMuchOfItsNoticeIsLeft) {
+  SessionHarness h;
+  h.StartFirst();
+  h.Hand(LeaveWanted{"spot notice", Duration::Seconds(30)});
+  EXPECT_EQ(h.Take<Leave>()->within, Duration::Seconds(30));
+  h.Cut();
+  h.Run(Duration::Seconds(1));
+  h.Accept();
+  h.Greet();
+  const auto again = h.Take<Leave>();
+  ASSERT_TRUE(again);
+  EXPECT_GT(again->within, Duration::Seconds(28));
+  EXPECT_LE(again->within, Duration::Seconds(29));
+}
+
 }  // namespace
 }  // namespace muster::worker
