@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "chaos/sim/cluster.h"
+#include "chaos/sim/scale_main.h"
 
 int main(int argc, char** argv) {
   CLI::App app{"Runs the cores of Muster in virtual time under faults drawn from seeds."};
@@ -15,7 +16,11 @@ int main(int argc, char** argv) {
   app.add_option("--seed", first, "first seed")->capture_default_str();
   app.add_option("--count", count, "how many seeds")->capture_default_str();
   app.add_flag("--trace", trace, "print every event of a run that fails");
+  std::int32_t workers = 10'000;
+  CLI::App* scale = app.add_subcommand("scale", "what a job of very many workers costs");
+  scale->add_option("--workers", workers, "in the first generation")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
+  if (*scale) return muster::sim::RunScale(workers);
   std::uint64_t failed = 0;
   std::int64_t steps = 0;
   std::int64_t reforms = 0;

@@ -5,7 +5,11 @@
 // Confined to the coordinator's thread. job.cc: sessions; job_adopt.cc: generations that the store
 // knew nothing of; job_messages.cc: what workers and launchers say; job_detect.cc: evidence and
 // growth; job_round.cc: collecting answers and deciding; job_form.cc: from the decision to the
-// start; job_saves.cc: checkpoints; job_view.cc: what is shown.
+// start; job_saves.cc: checkpoints; job_view.cc: what is shown; job_tally.cc: counts.
+//
+// A job may have very many workers, and each of them answers in each round. So no message costs a
+// walk over the workers: what is asked of all of them is counted as it changes (Tally), and walks
+// are made only where as many messages are sent, or once a deadline.
 #pragma once
 
 #include <deque>
@@ -76,6 +80,25 @@ class Job {
     Heartbeat beat;
     Instant beat_changed;
     Instant phase_until;
+    std::uint32_t counted = 0;  // what it counts for in tally_
+    Instant counted_asked;
+  };
+  // Ranks of the members of one generation.
+  using Roster = std::map<Member, Rank>;
+  // What is asked of all workers. Recount keeps it.
+  struct Tally {
+    std::int32_t here = 0;     // connected and able
+    std::int32_t growers = 0;  // could come in with the next generation
+    std::int32_t leaving = 0;  // these five are members of the started generation
+    std::int32_t stopped = 0;
+    std::int32_t finished = 0;
+    std::int32_t finish_called = 0;
+    std::int32_t sound = 0;         // not suspected
+    std::int32_t sound_latest = 0;  // members of the latest record that are not suspected
+    std::int32_t unseen = 0;        // survivors that are not connected and not suspected yet
+    std::int32_t usable = 0;        // have answered and can be members
+    std::set<std::pair<Instant, Member>> owing;  // asked when, and not answered yet
+    std::set<Member> droppable;                  // no generation needs them, or ever did
   };
   struct Round {
     Generation number;
@@ -92,9 +115,13 @@ class Job {
     GenerationRecord record;
     RestoreDecision restore;
     std::map<Member, Formed> formed;
+    std::int32_t members_formed = 0;
     Instant deadline;  // of the next answer that is due, then for forming
     std::optional<Wait> wait;
+    Instant looked;     // when AdvanceRound last did
+    bool stale = true;  // something that a decision rests on has changed since it was last tried
     Incident incident;
+    std::set<Member> blamed;  // those of the incident
   };
 
   // job.cc
@@ -107,6 +134,18 @@ class Job {
   bool RefuseHello(SessionId session, Code code, std::string reason, Instant now);
   void SetStarted(std::optional<GenerationRecord> record, Instant now);
   void AwaitMembers(Instant now);
+
+  // job_tally.cc
+  static Roster RosterOf(const GenerationRecord& record);
+  [[nodiscard]] std::uint32_t CountsFor(const Worker& worker) const;
+  void Count(std::uint32_t what, std::int32_t by);
+  // After any change of what a worker is.
+  void Recount(Worker& worker);
+  // After a change of the started or the latest record, of the round, or of who is gone.
+  void RecountAll();
+  void UpdateRosters();
+  void AddGone(const Member& member);
+  void Forget(const Member& member);
 
   // job_adopt.cc
   void StartAdopting(Instant now);
@@ -166,9 +205,10 @@ class Job {
   [[nodiscard]] bool IsMember(const Member& member) const {  // of the started generation
     return members_.contains(member);
   }
+  [[nodiscard]] bool Gone(const Member& member) const { return gone_.contains(member); }
   // Is it a member of the started or the assigned generation that no record has left out?
   [[nodiscard]] bool Counts(const Member& member) const;
-  [[nodiscard]] bool MemberLeaves() const;
+  [[nodiscard]] bool MemberLeaves() const { return tally_.leaving > 0; }
   [[nodiscard]] bool Wanted() const;  // is there a reason to re-form at the next boundary?
   // When that may be asked of the members.
   [[nodiscard]] Instant WishDue() const;
@@ -193,6 +233,9 @@ class Job {
   void ReleaseUnable(const StepResolution& resolution);
   [[nodiscard]] std::optional<StepDecision> Inherited() const;
   void SetWait(std::optional<Wait> wait, Instant now);
+  // Would trying to decide give the same wait again?
+  [[nodiscard]] bool WaitStands(Instant now) const;
+  void AddBlame(const Member& member, Cause cause, std::string evidence);
 
   // job_form.cc
   void Decide(const StepResolution& resolution, const RestoreDecision& restore, bool leavers,
@@ -204,6 +247,7 @@ class Job {
   void StartGeneration(Instant now);
 
   // job_view.cc
+  [[nodiscard]] Wait PresentWait() const;
   void DescribePhase(JobView& view, Instant now) const;
   void DescribeWorkers(JobView& view, Instant now) const;
   [[nodiscard]] std::string WaitingToForm(Instant now) const;
@@ -216,9 +260,15 @@ class Job {
   JobRecord record_;
   CheckpointTracker checkpoints_;
 
-  std::set<Member> members_;  // of record_.started
+  Roster members_;  // of record_.started
+  Generation members_of_;
+  Roster latest_members_;  // of record_.latest
+  Generation latest_members_of_;
+  std::set<Member> gone_;  // record_.gone
+  Tally tally_;
   // The generation before record_.started: its last save may still be under way.
   std::optional<GenerationRecord> before_;
+  Roster before_members_;
   struct ManifestOrder {
     CheckpointKey key;
     Member to;
@@ -228,8 +278,10 @@ class Job {
 
   std::map<Member, Worker> workers_;
   std::map<SessionId, Member> by_session_;
+  std::map<NodeName, std::set<Member>> by_node_;
   std::map<SessionId, NodeName> launchers_;
-  std::map<std::pair<WorkerId, std::int64_t>, std::pair<NodeName, bool>> attested_;
+  // The processes that the launcher of a node says are alive.
+  std::map<NodeName, std::set<std::pair<WorkerId, std::int64_t>>> attested_;
   LeaseTable leases_;
   std::deque<Instant> recent_closes_;
   std::int64_t next_order_ = 1;
@@ -255,6 +307,7 @@ class Job {
     Generation generation;  // the last of them
   };
   std::map<std::pair<Member, Member>, BadPair> bad_pairs_;
+  std::set<std::pair<Member, Member>> worn_pairs_;  // those that failed often enough
 
   Step committed_;
   double loss_ = 0;

@@ -13,6 +13,7 @@ void Job::StartAdopting(Instant now) {
   adopting_ = true;
   adopt_until_ = now + config_.autonomy + timing().lease;
   round_.reset();  // nothing was decided in it
+  RecountAll();
   quorum_since_.reset();
 }
 
@@ -79,10 +80,10 @@ void Job::TryAdopt(Instant now) {
   record_.latest = running;
   record_.latest_started = has_started;
   SetStarted(has_started ? running : StartedBefore(running), now);
-  for (const Member& member : members_) {
+  for (const auto& [member, rank] : members_) {
     // Silent for too long, or left out by the record that is taken over.
     if (adoption_.contains(member) && Find(running, member) != nullptr) continue;
-    record_.gone.push_back(member);
+    AddGone(member);
     Dismiss(member, false, now);
   }
   for (const auto& [member, attachment] : adoption_) {
@@ -120,7 +121,10 @@ void Job::ForceOut(const GenerationRecord& running, Instant now) {
 
 void Job::ForceAdopt(Instant now) {
   if (adopting_) adopt_until_ = now;
-  if (round_) round_->autonomy_until = now;
+  if (round_) {
+    round_->autonomy_until = now;
+    round_->stale = true;
+  }
   Evaluate(now);
 }
 

@@ -40,7 +40,7 @@ void Job::Dismiss(const Member& member, bool left, Instant now) {
                         left ? "has left" : "is out: the job goes on without it"),
             member);
   }
-  workers_.erase(it);
+  Forget(member);
 }
 
 void Job::Decide(const StepResolution& resolution, const RestoreDecision& restore, bool leavers,
@@ -69,16 +69,17 @@ void Job::Decide(const StepResolution& resolution, const RestoreDecision& restor
     }
   }
   leavers_kept_ = leavers;
+  record_.latest = record;
+  record_.latest_started = false;
+  UpdateRosters();
   std::vector<Member> out;
-  for (const Member& member : members_) {
-    if (Find(record, member) || IsGone(record_, member)) continue;
-    record_.gone.push_back(member);
+  for (const auto& [member, rank] : members_) {
+    if (latest_members_.contains(member) || Gone(member)) continue;
+    AddGone(member);
     const Worker* worker = FindWorker(member);
     // Those that leave as planned are told by DropUnneeded, once their last shard is written.
     if (worker == nullptr || !worker->leaving || worker->suspicion) out.push_back(member);
   }
-  record_.latest = record;
-  record_.latest_started = false;
   Persist();
   for (const auto& progress : checkpoints_.MarkVoid(record_, effects_)) Apply(progress, now);
   round_->assigned = true;
@@ -86,8 +87,10 @@ void Job::Decide(const StepResolution& resolution, const RestoreDecision& restor
   round_->restore = restore;
   round_->answered = now;
   round_->deadline = now + std::max(config_.forming_timeout, ProgressTimeout());
-  for (const MemberEntry& entry : record.members) {
-    if (const Worker* worker = FindWorker(entry.member)) Send(*worker, Assign{record});
+  RecountAll();
+  const Assign assign{std::move(record)};
+  for (const MemberEntry& entry : assign.record->members) {
+    if (const Worker* worker = FindWorker(entry.member)) Send(*worker, assign);
   }
   for (const Member& member : out) Dismiss(member, false, now);
   NoteDecision(now);
@@ -127,10 +130,7 @@ void Job::CheckFormDeadline(Instant now) {
 }
 
 void Job::CheckFormed(Instant now) {
-  const bool all = std::ranges::all_of(round_->record.members, [&](const MemberEntry& entry) {
-    return round_->formed.contains(entry.member);
-  });
-  if (all) StartGeneration(now);
+  if (round_->members_formed == round_->record.world_size()) StartGeneration(now);
 }
 
 void Job::StartGeneration(Instant now) {
@@ -141,6 +141,7 @@ void Job::StartGeneration(Instant now) {
   }
   incident.form = std::max(Duration(), now - round_->answered - incident.restore);
   before_ = record_.started;
+  before_members_ = members_;
   SetStarted(record_.latest, now);
   record_.latest_started = true;
   record_.gone.clear();
@@ -161,6 +162,7 @@ void Job::StartGeneration(Instant now) {
   }
   last_round_ = std::move(round_);
   round_.reset();
+  RecountAll();
   Publish(EventKind::kStarted, now,
           fmt::format("generation {} trains with {} workers from step {}",
                       record_.started->generation.value(), record_.started->world_size(),

@@ -109,7 +109,7 @@ void Session::SendReady() {
 }
 
 void Session::OnMessage(const Assign& message, Instant now) {
-  const GenerationRecord& record = message.record;
+  const GenerationRecord& record = *message.record;
   // Only for the last interrupt, only once, and only after Ready has been answered for it.
   if (link_ != Link::kUp || !interrupted() || record.generation != forming_ || !aborted_) return;
   if (assigned_) return;

@@ -79,8 +79,8 @@ void Driver::CheckSend(const Send& send) {
       Violation(fmt::format("interrupt {} before its number is durable", m->generation.value()));
     }
   } else if (const auto* a = std::get_if<Assign>(&send.message)) {
-    if (!durable([&](const StoredJob& s) { return s.record.latest == a->record; })) {
-      Violation(fmt::format("assign {} before it is durable", a->record.generation.value()));
+    if (!durable([&](const StoredJob& s) { return s.record.latest == *a->record; })) {
+      Violation(fmt::format("assign {} before it is durable", a->record->generation.value()));
     }
   } else if (const auto* s = std::get_if<Start>(&send.message)) {
     const auto started = [&](const StoredJob& job) {
