@@ -55,7 +55,7 @@ void Job::AwaitMembers(Instant now) {
 
 Job::Worker* Job::BySession(SessionId session) {
   const auto it = by_session_.find(session);
-  return it == by_session_.end() ? nullptr : FindWorker(it->second);
+  return it == by_session_.end() ? nullptr : it->second;
 }
 
 Job::Worker* Job::FindWorker(const Member& member) {
@@ -161,7 +161,7 @@ void Job::Connect(Worker& worker, SessionId session, const Hello& hello) {
   worker.able = worker.able || hello.able || hello.attachment.has_value();
   worker.session = session;
   worker.connected = true;
-  by_session_[session] = hello.member;
+  by_session_[session] = &worker;
   Recount(worker);
 }
 

@@ -17,6 +17,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "coordinator/core/checkpoint_tracker.h"
@@ -51,6 +52,8 @@ class Job {
   [[nodiscard]] Instant NextDeadline() const;
   [[nodiscard]] JobView Describe(Instant now) const;
   [[nodiscard]] const JobRecord& record() const { return record_; }
+  // Do the counts say what walking over all workers would? For tests.
+  [[nodiscard]] bool CountsAreExact() const;
 
  private:
   struct Suspicion {
@@ -84,7 +87,7 @@ class Job {
     Instant counted_asked;
   };
   // Ranks of the members of one generation.
-  using Roster = std::map<Member, Rank>;
+  using Roster = std::unordered_map<Member, Rank>;
   // What is asked of all workers. Recount keeps it.
   struct Tally {
     std::int32_t here = 0;     // connected and able
@@ -99,6 +102,7 @@ class Job {
     std::int32_t usable = 0;        // have answered and can be members
     std::set<std::pair<Instant, Member>> owing;  // asked when, and not answered yet
     std::set<Member> droppable;                  // no generation needs them, or ever did
+    friend bool operator==(const Tally&, const Tally&) = default;
   };
   struct Round {
     Generation number;
@@ -109,12 +113,12 @@ class Job {
     Instant autonomy_until;    // when a silent generation has surely stopped
     int attempt = 1;           // generations assigned since the last one that committed a step, + 1
     std::set<Member> accused;  // by others, of a data connection that failed
-    std::map<Member, Ready> ready;
+    std::unordered_map<Member, Ready> ready;
     Instant answered;  // when the decision was taken
     bool assigned = false;
     GenerationRecord record;
     RestoreDecision restore;
-    std::map<Member, Formed> formed;
+    std::unordered_map<Member, Formed> formed;
     std::int32_t members_formed = 0;
     Instant deadline;  // of the next answer that is due, then for forming
     std::optional<Wait> wait;
@@ -138,7 +142,7 @@ class Job {
   // job_tally.cc
   static Roster RosterOf(const GenerationRecord& record);
   [[nodiscard]] std::uint32_t CountsFor(const Worker& worker) const;
-  void Count(std::uint32_t what, std::int32_t by);
+  static void Count(Tally& tally, std::uint32_t what, std::int32_t by);
   // After any change of what a worker is.
   void Recount(Worker& worker);
   // After a change of the started or the latest record, of the round, or of who is gone.
@@ -277,7 +281,7 @@ class Job {
   std::optional<ManifestOrder> manifest_order_;
 
   std::map<Member, Worker> workers_;
-  std::map<SessionId, Member> by_session_;
+  std::unordered_map<SessionId, Worker*> by_session_;  // connected ones
   std::map<NodeName, std::set<Member>> by_node_;
   std::map<SessionId, NodeName> launchers_;
   // The processes that the launcher of a node says are alive.

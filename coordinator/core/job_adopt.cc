@@ -68,8 +68,9 @@ void Job::TryAdopt(Instant now) {
   adopting_ = false;
   bool has_started = false;
   bool broken = !all || record_.highest > running.generation;  // some were interrupted
+  const Roster roster = RosterOf(running);
   for (const auto& [member, attachment] : adoption_) {
-    if (Find(running, member) == nullptr) continue;
+    if (!roster.contains(member)) continue;
     const bool in_it = attachment.record.generation == running.generation;
     has_started = has_started || (in_it && attachment.started);
     broken = broken || !in_it || !attachment.started || attachment.stopped ||
@@ -80,15 +81,18 @@ void Job::TryAdopt(Instant now) {
   record_.latest = running;
   record_.latest_started = has_started;
   SetStarted(has_started ? running : StartedBefore(running), now);
+  std::set<Member> left_out;
   for (const auto& [member, rank] : members_) {
     // Silent for too long, or left out by the record that is taken over.
-    if (adoption_.contains(member) && Find(running, member) != nullptr) continue;
+    if (!adoption_.contains(member) || !roster.contains(member)) left_out.insert(member);
+  }
+  for (const Member& member : left_out) {
     AddGone(member);
     Dismiss(member, false, now);
   }
   for (const auto& [member, attachment] : adoption_) {
     // An earlier record went on without it; what it holds is of the past.
-    if (Find(running, member) == nullptr) Dismiss(member, false, now);
+    if (!roster.contains(member)) Dismiss(member, false, now);
   }
   AwaitMembers(now);
   if (!all) ForceOut(running, now);

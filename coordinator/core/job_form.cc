@@ -72,9 +72,12 @@ void Job::Decide(const StepResolution& resolution, const RestoreDecision& restor
   record_.latest = record;
   record_.latest_started = false;
   UpdateRosters();
-  std::vector<Member> out;
+  std::set<Member> left_out;
   for (const auto& [member, rank] : members_) {
-    if (latest_members_.contains(member) || Gone(member)) continue;
+    if (!latest_members_.contains(member) && !Gone(member)) left_out.insert(member);
+  }
+  std::vector<Member> out;
+  for (const Member& member : left_out) {
     AddGone(member);
     const Worker* worker = FindWorker(member);
     // Those that leave as planned are told by DropUnneeded, once their last shard is written.

@@ -10,13 +10,14 @@ namespace muster::coordinator {
 
 void Job::OnMessage(SessionId session, const Message& message, Instant now) {
   if (record_.end) return;  // that a worker exits now is no news
-  if (const auto it = launchers_.find(session); it != launchers_.end()) {
+  Worker* worker = BySession(session);
+  if (worker == nullptr) {
+    const auto it = launchers_.find(session);
+    if (it == launchers_.end()) return;
     if (const auto* attest = std::get_if<Attest>(&message)) OnAttest(*attest, it->second, now);
     Evaluate(now);
     return;
   }
-  Worker* worker = BySession(session);
-  if (worker == nullptr) return;
   const bool withdrawn = Heard(*worker, now);
   if (withdrawn && round_ && !round_->assigned && !round_->ready.contains(worker->member)) {
     Ask(*worker, now);

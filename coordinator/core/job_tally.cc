@@ -1,4 +1,5 @@
 // Counts over all workers, kept as each of them changes.
+#include <algorithm>
 #include <utility>
 
 #include "coordinator/core/job.h"
@@ -29,6 +30,7 @@ constexpr std::uint32_t kDead = 1U << 14U;
 
 Job::Roster Job::RosterOf(const GenerationRecord& record) {
   Roster roster;
+  roster.reserve(record.members.size());
   for (const MemberEntry& entry : record.members) roster.emplace(entry.member, entry.rank);
   return roster;
 }
@@ -64,20 +66,20 @@ std::uint32_t Job::CountsFor(const Worker& worker) const {
   return what;
 }
 
-void Job::Count(std::uint32_t what, std::int32_t by) {
+void Job::Count(Tally& tally, std::uint32_t what, std::int32_t by) {
   const auto add = [&](std::uint32_t bit, std::int32_t& count) {
     if ((what & bit) != 0) count += by;
   };
-  add(kHere, tally_.here);
-  add(kGrower, tally_.growers);
-  add(kLeaving, tally_.leaving);
-  add(kStopped, tally_.stopped);
-  add(kFinished, tally_.finished);
-  add(kFinishCalled, tally_.finish_called);
-  add(kSound, tally_.sound);
-  add(kSoundLatest, tally_.sound_latest);
-  add(kUnseen, tally_.unseen);
-  add(kUsable, tally_.usable);
+  add(kHere, tally.here);
+  add(kGrower, tally.growers);
+  add(kLeaving, tally.leaving);
+  add(kStopped, tally.stopped);
+  add(kFinished, tally.finished);
+  add(kFinishCalled, tally.finish_called);
+  add(kSound, tally.sound);
+  add(kSoundLatest, tally.sound_latest);
+  add(kUnseen, tally.unseen);
+  add(kUsable, tally.usable);
 }
 
 void Job::Recount(Worker& worker) {
@@ -87,8 +89,8 @@ void Job::Recount(Worker& worker) {
   }
   // What a member is, or was, may change a decision; that of others shows in the counts alone.
   if (round_ && IsMember(worker.member)) round_->stale = true;
-  Count(worker.counted, -1);
-  Count(what, 1);
+  Count(tally_, worker.counted, -1);
+  Count(tally_, what, 1);
   if ((worker.counted & kOwing) != 0) tally_.owing.erase({worker.counted_asked, worker.member});
   if ((what & kOwing) != 0) tally_.owing.emplace(worker.asked, worker.member);
   if ((worker.counted & kDroppable) != 0) tally_.droppable.erase(worker.member);
@@ -120,19 +122,41 @@ void Job::RecountAll() {
   if (round_) round_->stale = true;
 }
 
+bool Job::CountsAreExact() const {
+  if (record_.end) return true;  // nothing is decided any more
+  Tally walked;
+  bool exact = gone_ == std::set<Member>(record_.gone.begin(), record_.gone.end()) &&
+               members_ == (record_.started ? RosterOf(*record_.started) : Roster()) &&
+               latest_members_ == (record_.latest ? RosterOf(*record_.latest) : Roster());
+  for (const auto& [member, worker] : workers_) {
+    const std::uint32_t what = CountsFor(worker);
+    exact = exact && what == worker.counted;
+    Count(walked, what, 1);
+    if ((what & kOwing) != 0) walked.owing.emplace(worker.asked, member);
+    if ((what & kDroppable) != 0) walked.droppable.insert(member);
+  }
+  if (round_ && round_->assigned) {
+    const auto formed = std::ranges::count_if(
+        round_->formed, [&](const auto& entry) { return latest_members_.contains(entry.first); });
+    exact = exact && formed == round_->members_formed;
+  }
+  return exact && walked == tally_;
+}
+
 void Job::AddGone(const Member& member) {
   record_.gone.push_back(member);
   gone_.insert(member);
   if (Worker* worker = FindWorker(member)) Recount(*worker);
 }
 
-// Takes a worker out of all that is kept of workers, but for sessions.
+// Takes a worker out of all that is kept of workers.
 void Job::Forget(const Member& member) {
   const auto it = workers_.find(member);
   if (it == workers_.end()) return;
   Worker& worker = it->second;
   if (round_ && IsMember(member)) round_->stale = true;
-  Count(worker.counted, -1);
+  if (BySession(worker.session) == &worker) by_session_.erase(worker.session);
+  Count(tally_, worker.counted, -1);
   tally_.owing.erase({worker.counted_asked, member});
   tally_.droppable.erase(member);
   if (const auto node = by_node_.find(worker.node); node != by_node_.end()) {

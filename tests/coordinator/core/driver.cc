@@ -105,6 +105,7 @@ void Driver::CheckSend(const Send& send) {
 }
 
 void Driver::Collect() {
+  if (!core_->CountsAreExact()) Violation("the counts differ from what they count");
   Effects fresh = core_->TakeEffects();
   for (const Persist& persist : fresh.persist) Apply(persist);
   for (const Send& send : fresh.sends) CheckSend(send);
