@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -72,8 +73,11 @@ int RunScale(std::int32_t workers) {
   }
   const double seconds = Millis(Nanoseconds() - begun) / 1e3;
   if (!result.problem.empty()) fmt::print("FAILED {}\n", result.problem);
-  const nlohmann::json line = {
-      {"workers", workers}, {"phases", phases}, {"seconds", seconds}, {"problem", result.problem}};
+  const nlohmann::json line = {{"workers", workers},
+                               {"phases", phases},
+                               {"seconds", seconds},
+                               {"cpu_seconds", static_cast<double>(std::clock()) / CLOCKS_PER_SEC},
+                               {"problem", result.problem}};
   fmt::print("{}\n", line.dump());
   std::fflush(stdout);
   return result.problem.empty() ? 0 : 1;
