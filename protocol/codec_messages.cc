@@ -206,7 +206,13 @@ void Fields(Io& io, Ref<Io, Interrupt> interrupt) {
 
 template <class Io>
 void Fields(Io& io, Ref<Io, Assign> assign) {
-  io.Object("record", assign.record);
+  if constexpr (Io::kReads) {
+    GenerationRecord record;
+    io.Object("record", record);
+    assign.record = std::move(record);
+  } else {
+    io.Object("record", *assign.record);
+  }
 }
 
 template <class Io>

@@ -88,3 +88,10 @@ struct std::hash<muster::StrongString<Tag>> {
     return std::hash<std::string>()(id.value());
   }
 };
+template <>
+struct std::hash<muster::Member> {
+  std::size_t operator()(const muster::Member& member) const {
+    return std::hash<muster::WorkerId>()(member.worker) ^
+           std::hash<muster::Incarnation>()(member.incarnation);
+  }
+};

@@ -242,7 +242,7 @@ struct Interrupt {
 
 // The sealed membership. Valid only for the generation that the last Interrupt named.
 struct Assign {
-  GenerationRecord record;
+  SharedRecord record;
   friend bool operator==(const Assign&, const Assign&) = default;
 };
 

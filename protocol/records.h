@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "protocol/box.h"
@@ -136,6 +138,28 @@ struct GenerationRecord {
   [[nodiscard]] std::int32_t world_size() const {
     return static_cast<std::int32_t>(members.size());
   }
+};
+
+// A record that does not change any more, as it is told to all its members: however many copies
+// there are of it, there is one member list. Compares by value.
+class SharedRecord {
+ public:
+  SharedRecord() : SharedRecord(GenerationRecord()) {}
+  // Implicit: it is the same value.
+  SharedRecord(GenerationRecord record)
+      : record_(std::make_shared<const GenerationRecord>(std::move(record))) {}
+  // Moving copies, so that none is ever empty.
+  SharedRecord(const SharedRecord&) = default;
+  SharedRecord& operator=(const SharedRecord&) = default;
+
+  [[nodiscard]] const GenerationRecord& operator*() const { return *record_; }
+  [[nodiscard]] const GenerationRecord* operator->() const { return record_.get(); }
+  friend bool operator==(const SharedRecord& a, const SharedRecord& b) {
+    return a.record_ == b.record_ || *a.record_ == *b.record_;
+  }
+
+ private:
+  std::shared_ptr<const GenerationRecord> record_;  // never null
 };
 
 // "Generation g went back to step r": voids every step above r of all earlier generations.

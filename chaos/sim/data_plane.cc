@@ -15,7 +15,7 @@ void DataPlane::Complete(const Operation& operation, const Reaches& reaches,
   }
 }
 
-std::vector<DataPlane::Result> DataPlane::Enter(const OpKey& key, const SharedRecord& record,
+std::vector<DataPlane::Result> DataPlane::Enter(const OpKey& key, const RecordPointer& record,
                                                 const Member& me, int process, std::int64_t serial,
                                                 Contribution contribution, const Reaches& reaches) {
   Operation& operation = operations_[key];

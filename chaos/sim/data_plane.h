@@ -17,7 +17,7 @@
 
 namespace muster::sim {
 
-using SharedRecord = std::shared_ptr<const GenerationRecord>;
+using RecordPointer = std::shared_ptr<const GenerationRecord>;
 
 // What a rank brings into an operation.
 struct Contribution {
@@ -39,7 +39,7 @@ class DataPlane {
 
   // `process`, as `rank` of the record, enters. The results are those that may come now, each at
   // its own time; of several for one call the first counts.
-  [[nodiscard]] std::vector<Result> Enter(const OpKey& key, const SharedRecord& record,
+  [[nodiscard]] std::vector<Result> Enter(const OpKey& key, const RecordPointer& record,
                                           const Member& me, int process, std::int64_t serial,
                                           Contribution contribution, const Reaches& reaches);
   // The call returned, with whatever result.
@@ -63,7 +63,7 @@ class DataPlane {
     std::int64_t serial = 0;
   };
   struct Operation {
-    SharedRecord record;
+    RecordPointer record;
     std::map<Rank, Call> calls;  // entered
     std::map<Rank, Contribution> contributions;
     std::set<Rank> inside;  // entered and not returned

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "chaos/sim/scale_main.h"
 #include "chaos/sim/world.h"
 
 namespace {
@@ -80,7 +81,11 @@ int main(int argc, char** argv) {
   app.add_option("--seed", first, "first seed")->capture_default_str();
   app.add_option("--seeds,--count", count, "how many seeds")->capture_default_str();
   app.add_flag("--trace", trace, "print every event of the runs that fail, or of the only one");
+  std::int32_t workers = 10'000;
+  CLI::App* scale = app.add_subcommand("scale", "what a job of very many workers costs");
+  scale->add_option("--workers", workers, "in the first generation")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
+  if (*scale) return muster::sim::RunScale(workers);
   Totals totals;
   const Clock::time_point begun = Clock::now();
   Clock::time_point said = begun;

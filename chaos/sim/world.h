@@ -75,7 +75,7 @@ struct Process {
   Instant timer_at;  // by the world's clock
   // The training thread.
   At at = At::kBoundary;
-  SharedRecord record;  // of the generation that it works in
+  RecordPointer record;  // of the generation that it works in
   Step step;
   Piece held;                     // its memory
   std::optional<Piece> next_cut;  // of a generation that has not started

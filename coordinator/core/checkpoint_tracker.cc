@@ -74,7 +74,18 @@ std::vector<RemoveCheckpoint> CheckpointTracker::RemovalsDue() const {
 void CheckpointTracker::Expect(const JobRecord& record, const CheckpointKey& key,
                                const GenerationRecord& writing, Instant deadline) {
   if (FindEntry(key) != nullptr || GivenUp(key) || Voided(record, key)) return;
-  saves_.try_emplace(key, Save{writing, {}, deadline});
+  SaveOf(key, writing, deadline);
+}
+
+CheckpointTracker::Save& CheckpointTracker::SaveOf(const CheckpointKey& key,
+                                                   const GenerationRecord& writing,
+                                                   Instant deadline) {
+  if (const auto it = saves_.find(key); it != saves_.end()) return it->second;
+  Save& save = saves_[key];
+  save.writing = writing;
+  save.deadline = deadline;
+  for (const MemberEntry& entry : writing.members) save.owing.insert(entry.member);
+  return save;
 }
 
 CheckpointTracker::Progress CheckpointTracker::OnShardWritten(const JobRecord& record,
@@ -95,8 +106,9 @@ CheckpointTracker::Progress CheckpointTracker::OnShardWritten(const JobRecord& r
     progress.problem = fmt::format("shard of {} refused: a rollback made it void", name);
     return progress;
   }
-  Save& save = saves_.try_emplace(shard.key, Save{writing, {}, deadline}).first->second;
+  Save& save = SaveOf(shard.key, writing, deadline);
   save.files[shard.file.rank] = shard.file;
+  save.owing.erase(save.writing.members[static_cast<std::size_t>(shard.file.rank.value())].member);
   if (static_cast<std::int32_t>(save.files.size()) < writing.world_size()) return progress;
   return Complete(record, shard.key, effects);
 }
@@ -104,7 +116,7 @@ CheckpointTracker::Progress CheckpointTracker::OnShardWritten(const JobRecord& r
 CheckpointTracker::Progress CheckpointTracker::Complete(const JobRecord& record,
                                                         const CheckpointKey& key,
                                                         Effects* effects) {
-  const Save save = saves_.at(key);
+  const Save& save = saves_.at(key);
   if (const Status tiled = CheckTiling(record.spec.tensors, save.writing.world_size());
       !tiled.ok()) {
     return GiveUp(key, tiled.message());
@@ -120,11 +132,12 @@ CheckpointTracker::Progress CheckpointTracker::Complete(const JobRecord& record,
     entry.record.files.push_back(file);
     entry.record.bytes += file.bytes;
   }
-  saves_.erase(key);
+  const CheckpointKey completed = key;  // it may be inside of the save
+  saves_.erase(completed);
   entries_.push_back(entry);
   Put(record, entry, effects);
   Progress progress;
-  progress.completed = key;
+  progress.completed = completed;
   if (Planted(Mutant::kRetentionAtCommit)) progress.remove = Retain(record, {}, effects);
   return progress;
 }
@@ -303,9 +316,9 @@ bool CheckpointTracker::Pending(const CheckpointKey& key, const std::vector<Rank
   if (entry != entries_.end()) return entry->state == CheckpointState::kComplete;
   const auto it = saves_.find(key);
   if (it == saves_.end()) return false;
+  const std::set<Rank> living(alive.begin(), alive.end());
   return std::ranges::all_of(it->second.writing.members, [&](const MemberEntry& member) {
-    return it->second.files.contains(member.rank) ||
-           std::ranges::find(alive, member.rank) != alive.end();
+    return it->second.files.contains(member.rank) || living.contains(member.rank);
   });
 }
 
@@ -321,10 +334,8 @@ CheckpointTracker::Fate CheckpointTracker::FateOf(const CheckpointKey& key) cons
 }
 
 bool CheckpointTracker::Owes(const Member& member) const {
-  return std::ranges::any_of(saves_, [&](const auto& pending) {
-    const MemberEntry* entry = Find(pending.second.writing, member);
-    return entry != nullptr && !pending.second.files.contains(entry->rank);
-  });
+  return std::ranges::any_of(
+      saves_, [&](const auto& pending) { return pending.second.owing.contains(member); });
 }
 
 }  // namespace muster::coordinator

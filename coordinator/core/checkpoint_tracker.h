@@ -75,7 +75,10 @@ class CheckpointTracker {
     GenerationRecord writing;
     std::map<Rank, FileRecord> files;
     Instant deadline;
+    std::set<Member> owing;  // those whose shard is not written yet
   };
+  // The save under way of this key; begun when there is none.
+  Save& SaveOf(const CheckpointKey& key, const GenerationRecord& writing, Instant deadline);
   [[nodiscard]] CheckpointEntry* FindEntry(const CheckpointKey& key);
   [[nodiscard]] bool GivenUp(const CheckpointKey& key) const;
   Progress GiveUp(CheckpointKey key, std::string reason);

@@ -101,6 +101,10 @@ std::optional<JobView> Coordinator::Describe(const JobName& job, Instant now) co
   return it->second->Describe(now);
 }
 
+bool Coordinator::CountsAreExact() const {
+  return std::ranges::all_of(jobs_, [](const auto& job) { return job.second->CountsAreExact(); });
+}
+
 void Coordinator::Refuse(SessionId session, Code code, std::string reason) {
   effects_.sends.push_back({session, Refused{code, std::move(reason)}});
   End(session);
@@ -113,9 +117,7 @@ void Coordinator::End(SessionId session) {
 
 Job* Coordinator::JobOfSession(SessionId session) {
   const auto it = sessions_.find(session);
-  if (it == sessions_.end()) return nullptr;
-  const auto job = jobs_.find(it->second);
-  return job == jobs_.end() ? nullptr : job->second.get();
+  return it == sessions_.end() ? nullptr : it->second;
 }
 
 void Coordinator::Handle(const Input& input, Instant now) {
@@ -154,9 +156,10 @@ void Coordinator::OnReceived(const Received& received, Instant now) {
   if (refused_.contains(received.session)) return;  // sent before it heard so
   const auto* hello = std::get_if<Hello>(&received.message);
   const auto* launcher = std::get_if<LauncherHello>(&received.message);
-  const bool known =
-      sessions_.contains(received.session) || early_launchers_.contains(received.session);
-  if ((hello != nullptr || launcher != nullptr) && known) {
+  const auto known = [&] {
+    return sessions_.contains(received.session) || early_launchers_.contains(received.session);
+  };
+  if ((hello != nullptr || launcher != nullptr) && known()) {
     Refuse(received.session, Code::kFailedPrecondition, "a session says hello once");
   } else if (hello != nullptr) {
     OnHello(received, *hello, now);
@@ -208,7 +211,7 @@ void Coordinator::OnHello(const Received& received, const Hello& hello, Instant 
     CreateJob(hello, now);
     it = jobs_.find(hello.job);
   }
-  sessions_[session] = hello.job;
+  sessions_[session] = it->second.get();
   if (!it->second->OnHello(session, hello, received.peer_address, now)) {
     sessions_.erase(session);
     End(session);
@@ -241,7 +244,7 @@ void Coordinator::CreateJob(const Hello& hello, Instant now) {
       continue;
     }
     const SessionId session = early->first;
-    sessions_[session] = hello.job;
+    sessions_[session] = &job;
     job.OnLauncherHello(session, early->second.hello, now);
     for (const auto& [worker, attest] : early->second.attests) job.OnMessage(session, attest, now);
     early = early_launchers_.erase(early);
@@ -266,7 +269,7 @@ void Coordinator::OnLauncherHello(const Received& received, const LauncherHello&
     effects_.sends.push_back({received.session, welcome});
     return;
   }
-  sessions_[received.session] = hello.job;
+  sessions_[received.session] = it->second.get();
   if (!it->second->OnLauncherHello(received.session, hello, now)) {
     sessions_.erase(received.session);
     End(received.session);

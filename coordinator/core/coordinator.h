@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "coordinator/core/config.h"
@@ -45,6 +46,8 @@ class Coordinator {
   [[nodiscard]] std::vector<JobName> Jobs() const;
   // Nothing when there is no such job.
   [[nodiscard]] std::optional<JobView> Describe(const JobName& job, Instant now) const;
+  // For tests: do the counts that jobs keep agree with what they count?
+  [[nodiscard]] bool CountsAreExact() const;
 
  private:
   void OnReceived(const Received& received, Instant now);
@@ -59,7 +62,7 @@ class Coordinator {
   const Config config_;
   Prng prng_;
   std::map<JobName, std::unique_ptr<Job>> jobs_;
-  std::map<SessionId, JobName> sessions_;
+  std::unordered_map<SessionId, Job*> sessions_;
   // Refused and not closed yet: what they sent before they heard so means nothing.
   std::set<SessionId> refused_;
   // Launchers come before their workers, and only workers bring the spec: what they said is kept

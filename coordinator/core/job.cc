@@ -20,6 +20,7 @@ Job::Job(const Config& config, StoredJob stored, bool adopting, Prng* prng, Effe
       committed_(record_.committed) {
   if (adopting) StartAdopting(now);
   if (record_.end && !Planted(Mutant::kEndIgnored)) return;
+  if (record_.latest) latest_members_ = RosterOf(*record_.latest);
   SetStarted(record_.started, now);
   AwaitMembers(now);
   if (record_.started && !record_.latest_started) {
@@ -29,9 +30,9 @@ Job::Job(const Config& config, StoredJob stored, bool adopting, Prng* prng, Effe
 
 void Job::SetStarted(std::optional<GenerationRecord> record, Instant now) {
   record_.started = std::move(record);
-  members_.clear();
+  members_ = record_.started ? RosterOf(*record_.started) : Roster();
+  RecountAll();
   if (!record_.started) return;
-  for (const MemberEntry& entry : record_.started->members) members_.insert(entry.member);
   started_at_ = last_growth_ = last_commit_at_ = next_progress_check_ = now;
   stop_until_ = Instant::Never();
   steps_in_generation_ = 0;
@@ -41,7 +42,7 @@ void Job::SetStarted(std::optional<GenerationRecord> record, Instant now) {
 void Job::AwaitMembers(Instant now) {
   if (!record_.started) return;
   for (const MemberEntry& entry : record_.started->members) {
-    if (IsGone(record_, entry.member) || workers_.contains(entry.member)) continue;
+    if (Gone(entry.member) || workers_.contains(entry.member)) continue;
     Worker worker;
     worker.member = entry.member;
     worker.node = entry.node;
@@ -55,13 +56,14 @@ void Job::AwaitMembers(Instant now) {
     }
     worker.beat_changed = now;
     leases_.Watch(worker.closed_at, worker.member);
-    workers_.emplace(entry.member, std::move(worker));
+    by_node_[worker.node].insert(worker.member);
+    Recount(workers_.emplace(entry.member, std::move(worker)).first->second);
   }
 }
 
 Job::Worker* Job::BySession(SessionId session) {
   const auto it = by_session_.find(session);
-  return it == by_session_.end() ? nullptr : FindWorker(it->second);
+  return it == by_session_.end() ? nullptr : it->second;
 }
 
 Job::Worker* Job::FindWorker(const Member& member) {
@@ -148,6 +150,7 @@ bool Job::OnHello(SessionId session, const Hello& hello, const std::string& peer
   Worker& worker = *FindWorker(hello.member);
   Welcome(worker, peer, now);
   CatchUp(worker, hello, fresh, now);
+  Recount(worker);
   Evaluate(now);
   return true;
 }
@@ -159,6 +162,11 @@ void Job::Connect(Worker& worker, SessionId session, const Hello& hello) {
     by_session_.erase(worker.session);
     effects_->closes.push_back(worker.session);
   }
+  if (const auto node = by_node_.find(worker.node); node != by_node_.end()) {
+    node->second.erase(hello.member);
+    if (node->second.empty()) by_node_.erase(node);
+  }
+  by_node_[hello.node].insert(hello.member);
   worker.member = hello.member;
   worker.node = hello.node;
   worker.pid = hello.pid;
@@ -166,13 +174,16 @@ void Job::Connect(Worker& worker, SessionId session, const Hello& hello) {
   worker.able = worker.able || hello.able || hello.attachment.has_value();
   worker.session = session;
   worker.connected = true;
-  by_session_[session] = hello.member;
+  by_session_[session] = &worker;
+  Recount(worker);
 }
 
 // A fresh incarnation, which has taken part in nothing yet (or reconnects while it waits).
 bool Job::Admit(SessionId session, const Hello& hello, Instant now) {
-  for (auto& [member, other] : workers_) {
-    if (member.worker != hello.member.worker || member == hello.member) continue;
+  for (auto at = workers_.lower_bound({hello.member.worker, Incarnation()});
+       at != workers_.end() && at->first.worker == hello.member.worker; ++at) {
+    auto& [member, other] = *at;
+    if (member == hello.member) continue;
     if (other.suspicion && other.suspicion->dead) continue;
     if (other.node == hello.node && other.pid == hello.pid && hello.pid != 0) {
       Suspect(other, Cause::kConnectionLost, "its process took a fresh incarnation", true, true,
@@ -218,11 +229,11 @@ bool Job::Attach(SessionId session, const Hello& hello, Instant now) {
   if (adopting_) {
     Adopt(hello, now);
   } else {
-    const bool in_started = record_.started && Find(*record_.started, hello.member) != nullptr;
-    const bool in_latest = record_.latest && Find(*record_.latest, hello.member) != nullptr;
+    const bool in_started = IsMember(hello.member);
+    const bool in_latest = latest_members_.contains(hello.member);
     const Worker* worker = FindWorker(hello.member);
-    const bool dead = IsGone(record_, hello.member) ||
-                      (worker != nullptr && worker->suspicion && worker->suspicion->dead);
+    const bool dead =
+        Gone(hello.member) || (worker != nullptr && worker->suspicion && worker->suspicion->dead);
     const bool ours = attachment.record.lineage == record_.lineage ||
                       (in_started && attachment.record.lineage == record_.started->lineage);
     const bool fences = !Planted(Mutant::kEvictedNotFenced);
@@ -307,16 +318,18 @@ void Job::CatchUpRound(Worker& worker, const Hello& hello, bool fresh, Instant n
     return;
   }
   const bool has_it = hello.attachment && hello.attachment->record.generation == number;
-  if (!has_it && Find(round_->record, worker.member)) Send(worker, Assign{round_->record});
+  if (!has_it && latest_members_.contains(worker.member)) Send(worker, Assign{round_->record});
 }
 
 void Job::OnClosed(SessionId session, Instant now) {
   if (const auto it = launchers_.find(session); it != launchers_.end()) {
     const NodeName node = it->second;
     launchers_.erase(it);
-    std::erase_if(attested_, [&](const auto& entry) { return entry.second.first == node; });
-    for (const auto& [member, worker] : workers_) {
-      if (worker.node == node && !worker.connected) leases_.Watch(now, member);
+    attested_.erase(node);
+    if (const auto there = by_node_.find(node); there != by_node_.end()) {
+      for (const Member& member : there->second) {
+        if (!workers_.at(member).connected) leases_.Watch(now, member);
+      }
     }
     Evaluate(now);
     return;
@@ -325,11 +338,12 @@ void Job::OnClosed(SessionId session, Instant now) {
   by_session_.erase(session);
   if (worker == nullptr || worker->session != session) return;
   if (record_.end) {  // it has heard of the end and is gone
-    workers_.erase(worker->member);
+    Forget(worker->member);
     return;
   }
   worker->connected = false;
   worker->closed_at = now;
+  Recount(*worker);
   recent_closes_.push_back(now);
   leases_.Watch(now + timing().grace, worker->member);
   if (round_ && round_->accused.contains(worker->member) && !LauncherSaysAlive(*worker)) {
@@ -349,6 +363,7 @@ void Job::OnLagged(Duration by, Instant now) {
     credit(worker.asked);
     credit(worker.beat_changed);
     if (!worker.connected) credit(worker.closed_at);
+    Recount(worker);
   }
 }
 
@@ -356,6 +371,7 @@ void Job::EndJob(EndKind kind, std::string reason, Instant now) {
   if (record_.end) return;
   record_.end = End{kind, committed_, std::move(reason)};
   round_.reset();
+  RecountAll();
   Persist();
   const Ended ended{*record_.end, false};
   Broadcast(ended);

@@ -5,7 +5,12 @@
 // Confined to the coordinator's thread. job.cc: sessions; job_adopt.cc: generations that the store
 // knew nothing of; job_messages.cc: what workers and launchers say; job_detect.cc: evidence and
 // growth; job_round.cc: collecting answers and deciding; job_form.cc: from the decision to the
-// start; job_leave.cc: planned leaves; job_saves.cc: checkpoints; job_view.cc: what is shown.
+// start; job_leave.cc: planned leaves; job_saves.cc: checkpoints; job_view.cc: what is shown;
+// job_tally.cc: counts.
+//
+// A job may have very many workers, and each of them answers in each round. So no message costs a
+// walk over the workers: what is asked of all of them is counted as it changes (Tally), and walks
+// are made only where as many messages are sent, or once a deadline.
 #pragma once
 
 #include <deque>
@@ -13,6 +18,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "coordinator/core/checkpoint_tracker.h"
@@ -52,6 +58,8 @@ class Job {
   [[nodiscard]] Instant NextDeadline() const;
   [[nodiscard]] JobView Describe(Instant now) const;
   [[nodiscard]] const JobRecord& record() const { return record_; }
+  // Do the counts say what walking over all workers would? For tests.
+  [[nodiscard]] bool CountsAreExact() const;
 
  private:
   struct Suspicion {
@@ -86,6 +94,26 @@ class Job {
     Heartbeat beat;
     Instant beat_changed;
     Instant phase_until;
+    std::uint32_t counted = 0;  // what it counts for in tally_
+    Instant counted_asked;
+  };
+  // Ranks of the members of one generation.
+  using Roster = std::unordered_map<Member, Rank>;
+  // What is asked of all workers. Recount keeps it.
+  struct Tally {
+    std::int32_t here = 0;     // connected and able
+    std::int32_t growers = 0;  // could come in with the next generation
+    std::int32_t leaving = 0;  // these five are members of the started generation
+    std::int32_t stopped = 0;
+    std::int32_t finished = 0;
+    std::int32_t finish_called = 0;
+    std::int32_t sound = 0;         // not suspected
+    std::int32_t sound_latest = 0;  // members of the latest record that are not suspected
+    std::int32_t unseen = 0;        // survivors that are not connected and not suspected yet
+    std::int32_t usable = 0;        // have answered and can be members
+    std::set<std::pair<Instant, Member>> owing;  // asked when, and not answered yet
+    std::set<Member> droppable;                  // no generation needs them, or ever did
+    friend bool operator==(const Tally&, const Tally&) = default;
   };
   struct Round {
     Generation number;
@@ -101,15 +129,19 @@ class Job {
     // members that had given it up by then. And who was in that generation.
     std::optional<std::pair<Member, Member>> link;
     std::vector<Member> linked;
-    std::map<Member, Ready> ready;
+    std::unordered_map<Member, Ready> ready;
     Instant answered;  // when the decision was taken
     bool assigned = false;
     GenerationRecord record;
     RestoreDecision restore;
-    std::map<Member, Formed> formed;
+    std::unordered_map<Member, Formed> formed;
+    std::int32_t members_formed = 0;
     Instant deadline;  // of the next answer that is due, then for forming
     std::optional<Wait> wait;
+    Instant looked;     // when AdvanceRound last did
+    bool stale = true;  // something that a decision rests on has changed since it was last tried
     Incident incident;
+    std::set<Member> blamed;  // those of the incident
   };
 
   // job.cc
@@ -122,6 +154,19 @@ class Job {
   bool RefuseHello(SessionId session, Code code, std::string reason, Instant now);
   void SetStarted(std::optional<GenerationRecord> record, Instant now);
   void AwaitMembers(Instant now);
+
+  // job_tally.cc
+  static Roster RosterOf(const GenerationRecord& record);
+  [[nodiscard]] std::uint32_t CountsFor(const Worker& worker) const;
+  static void Count(Tally& tally, std::uint32_t what, std::int32_t by);
+  // After any change of what a worker is.
+  void Recount(Worker& worker);
+  // After a change of the started or the latest record, of the round, or of who is gone.
+  void RecountAll();
+  // To be followed by RecountAll.
+  void SetLatest(GenerationRecord record, bool started);
+  void AddGone(const Member& member);
+  void Forget(const Member& member);
 
   // job_adopt.cc
   void StartAdopting(Instant now);
@@ -194,9 +239,10 @@ class Job {
   [[nodiscard]] bool IsMember(const Member& member) const {  // of the started generation
     return members_.contains(member);
   }
+  [[nodiscard]] bool Gone(const Member& member) const { return gone_.contains(member); }
   // Is it a member of the started or the assigned generation that no record has left out?
   [[nodiscard]] bool Counts(const Member& member) const;
-  [[nodiscard]] bool MemberLeaves() const;
+  [[nodiscard]] bool MemberLeaves() const { return tally_.leaving > 0; }
   [[nodiscard]] bool Wanted() const;  // is there a reason to re-form at the next boundary?
   // When that may be asked of the members.
   [[nodiscard]] Instant WishDue() const;
@@ -221,6 +267,9 @@ class Job {
   void ReleaseUnable(const StepResolution& resolution);
   [[nodiscard]] std::optional<StepDecision> Inherited() const;
   void SetWait(std::optional<Wait> wait, Instant now);
+  // Would trying to decide give the same wait again?
+  [[nodiscard]] bool WaitStands(Instant now) const;
+  void AddBlame(const Member& member, Cause cause, std::string evidence);
 
   // job_form.cc
   void Decide(const StepResolution& resolution, const RestoreDecision& restore, bool leavers,
@@ -233,6 +282,7 @@ class Job {
   void StartGeneration(Instant now);
 
   // job_view.cc
+  [[nodiscard]] Wait PresentWait() const;
   void DescribePhase(JobView& view, Instant now) const;
   void DescribeWorkers(JobView& view, Instant now) const;
   [[nodiscard]] std::string WaitingToForm(Instant now) const;
@@ -246,9 +296,13 @@ class Job {
   JobRecord record_;
   CheckpointTracker checkpoints_;
 
-  std::set<Member> members_;  // of record_.started
+  Roster members_;         // of record_.started
+  Roster latest_members_;  // of record_.latest
+  std::set<Member> gone_;  // record_.gone
+  Tally tally_;
   // The generation before record_.started: its last save may still be under way.
   std::optional<GenerationRecord> before_;
+  Roster before_members_;
   struct ManifestOrder {
     CheckpointKey key;
     Member to;
@@ -257,9 +311,11 @@ class Job {
   std::optional<ManifestOrder> manifest_order_;
 
   std::map<Member, Worker> workers_;
-  std::map<SessionId, Member> by_session_;
+  std::unordered_map<SessionId, Worker*> by_session_;  // connected ones
+  std::map<NodeName, std::set<Member>> by_node_;
   std::map<SessionId, NodeName> launchers_;
-  std::map<std::pair<WorkerId, std::int64_t>, std::pair<NodeName, bool>> attested_;
+  // The processes that the launcher of a node says are alive.
+  std::map<NodeName, std::set<std::pair<WorkerId, std::int64_t>>> attested_;
   LeaseTable leases_;
   CooldownTable cooldowns_;
   Instant next_cooldown_end_ = Instant::Never();  // of a worker that waits

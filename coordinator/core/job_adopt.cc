@@ -15,6 +15,7 @@ void Job::StartAdopting(Instant now) {
   adopt_until_ = now + config_.autonomy + timing().lease;
   if (Planted(Mutant::kCoordinatorTimerFirst)) adopt_until_ = now + config_.autonomy / 2;
   round_.reset();  // nothing was decided in it
+  RecountAll();
   quorum_since_.reset();
 }
 
@@ -83,8 +84,9 @@ void Job::TryAdopt(Instant now) {
   bool has_started = false;
   // Some were interrupted, or are no more.
   bool broken = !all || record_.highest > running.generation || !adoption_dead_.empty();
+  const Roster roster = RosterOf(running);
   for (const auto& [member, attachment] : adoption_) {
-    if (Find(running, member) == nullptr) continue;
+    if (!roster.contains(member)) continue;
     const bool in_it = attachment.record.generation == running.generation;
     has_started = has_started || (in_it && attachment.started);
     broken = broken || !in_it || !attachment.started || attachment.stopped ||
@@ -92,8 +94,7 @@ void Job::TryAdopt(Instant now) {
     committed_ = std::max(committed_, attachment.committed);
   }
   record_.lineage = running.lineage;
-  record_.latest = running;
-  record_.latest_started = has_started;
+  SetLatest(running, has_started);
   SetStarted(has_started ? running : StartedBefore(running), now);
   checkpoints_.Adopt(record_, running, effects_);
   // The way back that its record tells of voids what it voided before the store was lost.
@@ -101,16 +102,19 @@ void Job::TryAdopt(Instant now) {
     AddRollback(record_, running.generation, running.restore.step);
   }
   if (!has_started) committed_ = running.restore.step;  // it has committed nothing above that
-  for (const Member& member : members_) {
+  std::set<Member> left_out;
+  for (const auto& [member, rank] : members_) {
     // Silent for too long, proven dead, or left out by the record that is taken over.
     const bool here = (any || adoption_.contains(member)) && !adoption_dead_.contains(member);
-    if (here && Find(running, member) != nullptr) continue;
-    record_.gone.push_back(member);
+    if (!here || !roster.contains(member)) left_out.insert(member);
+  }
+  for (const Member& member : left_out) {
+    AddGone(member);
     Dismiss(member, false, now);
   }
   for (const auto& [member, attachment] : adoption_) {
     // An earlier record went on without it; what it holds is of the past.
-    if (Find(running, member) == nullptr) Dismiss(member, false, now);
+    if (!roster.contains(member)) Dismiss(member, false, now);
   }
   AwaitMembers(now);
   if (!all) ForceOut(running, now);
@@ -134,8 +138,8 @@ void Job::ForceOut(const GenerationRecord& running, Instant now) {
   forced.decision = {forced.previous, committed_.Next(), Outcome::kVoid, {}};
   forced.restore.step = committed_;
   record_.lineage = forced.lineage;
-  record_.latest = forced;
-  record_.latest_started = false;
+  SetLatest(forced, false);
+  RecountAll();
   if (!Planted(Mutant::kForceWithoutRollback)) {
     AddRollback(record_, forced.generation, committed_);
   }
@@ -149,6 +153,7 @@ void Job::ForceAdopt(Instant now) {
   if (round_) {
     round_->autonomy_until = now;
     round_->forced = true;
+    round_->stale = true;
   }
   Evaluate(now);
 }

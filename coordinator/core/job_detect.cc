@@ -24,13 +24,13 @@ Timing Job::timing() const {
 }
 
 bool Job::Counts(const Member& member) const {
-  return (IsMember(member) && !IsGone(record_, member)) ||
-         (round_ && round_->assigned && Find(round_->record, member) != nullptr);
+  return (IsMember(member) && !Gone(member)) ||
+         (round_ && round_->assigned && latest_members_.contains(member));
 }
 
 bool Job::LauncherSaysAlive(const Worker& worker) const {
-  const auto it = attested_.find({worker.member.worker, worker.pid});
-  return it != attested_.end() && it->second.second && it->second.first == worker.node;
+  const auto there = attested_.find(worker.node);
+  return there != attested_.end() && there->second.contains({worker.member.worker, worker.pid});
 }
 
 void Job::OnTick(Instant now) { Evaluate(now); }
@@ -60,8 +60,9 @@ bool Job::Heard(Worker& worker, Instant now) {
   if (!worker.suspicion || worker.suspicion->sticky) return false;
   if (Planted(Mutant::kSuspicionNotWithdrawn)) return false;
   worker.suspicion.reset();
+  Recount(worker);
   leases_.Watch(now + timing().lease, worker.member);
-  if (round_) {
+  if (round_ && round_->blamed.erase(worker.member) > 0) {
     std::erase_if(round_->incident.blamed,
                   [&](const Blame& blame) { return blame.member == worker.member; });
   }
@@ -76,18 +77,29 @@ void Job::Suspect(Worker& worker, Cause cause, std::string evidence, bool sticky
   const Instant since = worker.suspicion ? worker.suspicion->since : now;
   worker.suspicion = Suspicion{cause, evidence, since, sticky, dead};
   if (dead && adoption_.contains(worker.member)) adoption_dead_.insert(worker.member);
+  Recount(worker);
   Publish(dead ? EventKind::kWorkerDead : EventKind::kWorkerSuspected, now,
           fmt::format("worker {}: {}", worker.member.worker.value(), evidence), worker.member);
   if (!round_) return;
-  auto& blamed = round_->incident.blamed;
-  std::erase_if(blamed, [&](const Blame& blame) { return blame.member == worker.member; });
-  if (IsMember(worker.member) || (round_->assigned && Find(round_->record, worker.member))) {
-    blamed.push_back({worker.member, cause, std::move(evidence)});
+  if (round_->blamed.erase(worker.member) > 0) {
+    std::erase_if(round_->incident.blamed,
+                  [&](const Blame& blame) { return blame.member == worker.member; });
+  }
+  if (IsMember(worker.member) || (round_->assigned && latest_members_.contains(worker.member))) {
+    AddBlame(worker.member, cause, std::move(evidence));
     if (round_->incident.cause == Cause::kOperationFailed) round_->incident.cause = cause;
   }
   if (Planted(Mutant::kSettleRearmed)) round_->settle_until = now + config_.settle;
   // Proof needs no time to settle.
-  if (dead && !round_->assigned) round_->settle_until = std::min(round_->settle_until, now);
+  if (dead && !round_->assigned) {
+    round_->settle_until = std::min(round_->settle_until, now);
+    round_->stale = true;
+  }
+}
+
+void Job::AddBlame(const Member& member, Cause cause, std::string evidence) {
+  if (!round_->blamed.insert(member).second) return;
+  round_->incident.blamed.push_back({member, cause, std::move(evidence)});
 }
 
 SilenceView Job::SilenceOf(const Worker& worker, Instant now) const {
@@ -99,8 +111,7 @@ SilenceView Job::SilenceOf(const Worker& worker, Instant now) const {
   view.launcher_says_alive = LauncherSaysAlive(worker);
   view.timing = timing();
   const auto window_start = now + Duration::Nanos(-view.timing.lease.nanos());
-  const auto closes =
-      std::ranges::count_if(recent_closes_, [&](Instant at) { return at >= window_start; });
+  const auto closes = recent_closes_.end() - std::ranges::lower_bound(recent_closes_, window_start);
   view.mass_close = static_cast<std::size_t>(closes) > std::max(kFewCloses, workers_.size() / 10);
   return view;
 }
@@ -133,7 +144,7 @@ void Job::CheckSilence(Instant now) {
             fmt::format("worker {} (waiting): {}", member.worker.value(), evidence), member);
     if (worker->connected) effects_->closes.push_back(worker->session);
     by_session_.erase(worker->session);
-    workers_.erase(member);
+    Forget(member);
   }
 }
 
@@ -170,9 +181,9 @@ void Job::CheckProgress(Instant now) {
 void Job::DropUnneeded(Instant now) {
   if (record_.end) return;
   std::vector<std::pair<Member, bool>> drop;
-  for (const auto& [member, worker] : workers_) {
+  for (const Member& member : tally_.droppable) {
+    const Worker& worker = workers_.at(member);
     const bool leaves = worker.leaving && !worker.suspicion;
-    if ((!worker.suspicion && !leaves) || Counts(member)) continue;
     if (leaves && adoption_.contains(member)) continue;  // it may turn out to be a member
     if (!leaves || !checkpoints_.Owes(member)) drop.emplace_back(member, leaves);
   }
@@ -183,20 +194,12 @@ void Job::DropUnneeded(Instant now) {
 // that take long (an evaluation, a slow optimizer) are interrupted all the same, later.
 void Job::CheckStopped(Instant now) {
   if (round_ || !record_.started || !record_.latest_started) return;
-  bool any = false;
-  bool all = true;
-  for (const MemberEntry& entry : record_.started->members) {
-    const Worker* worker = FindWorker(entry.member);
-    const bool stopped = worker != nullptr && worker->stopped;
-    any = any || stopped;
-    all = all && stopped;
-  }
-  if (!any) {
+  if (tally_.stopped == 0) {
     stop_until_ = Instant::Never();  // also when the one that had stopped went on
     return;
   }
   if (stop_until_ == Instant::Never()) stop_until_ = now + timing().lease;
-  if (!all && now < stop_until_) return;
+  if (tally_.stopped < record_.started->world_size() && now < stop_until_) return;
   BeginRound(MemberLeaves() ? Cause::kLeave : Cause::kGrowth, true, now);
 }
 
@@ -206,6 +209,7 @@ void Job::CheckMembers(Instant now) {
   if (round_ && round_->assigned) broken = &round_->record;
   if (!round_ && record_.started && record_.latest_started) broken = &*record_.started;
   if (broken == nullptr) return;
+  if ((round_ ? tally_.sound_latest : tally_.sound) == broken->world_size()) return;
   bool lost = false;
   bool proven = true;
   Cause cause = Cause::kCoordinatorRestart;
@@ -222,9 +226,7 @@ void Job::CheckMembers(Instant now) {
 
 void Job::CheckFirstFormation(Instant now) {
   if (round_ || record_.started || adopting_ || record_.end) return;
-  const auto able = std::ranges::count_if(workers_, [](const auto& entry) {
-    return entry.second.connected && entry.second.able && !entry.second.drained;
-  });
+  const std::int32_t able = tally_.here;
   if (able < record_.spec.min_workers) {
     quorum_since_.reset();
     return;
@@ -264,33 +266,30 @@ void Job::SetCooling(const Slot& slot, Instant now) {
        it != workers_.end() && it->first.worker == slot.worker; ++it) {
     if (it->second.node != slot.node || it->second.took_part) continue;
     it->second.cooling = cooling;
+    Recount(it->second);
     if (cooling) next_cooldown_end_ = std::min(next_cooldown_end_, cooling->until);
   }
+  if (round_) round_->stale = true;
 }
 
 void Job::CheckCooldowns(Instant now) {
   if (now < next_cooldown_end_) return;
   next_cooldown_end_ = Instant::Never();
   for (auto& [member, worker] : workers_) {
-    if (worker.cooling && worker.cooling->until <= now) worker.cooling.reset();
+    if (worker.cooling && worker.cooling->until <= now) {
+      worker.cooling.reset();
+      Recount(worker);
+    }
     if (worker.cooling) next_cooldown_end_ = std::min(next_cooldown_end_, worker.cooling->until);
   }
-}
-
-bool Job::MemberLeaves() const {
-  return std::ranges::any_of(
-      workers_, [&](const auto& entry) { return entry.second.leaving && IsMember(entry.first); });
+  if (round_) round_->stale = true;
 }
 
 bool Job::Wanted() const {
   if (MemberLeaves()) return true;
   const bool full = record_.started->world_size() >= record_.spec.max_workers;
   if (full && !Planted(Mutant::kGrowthLoops)) return false;
-  return std::ranges::any_of(workers_, [&](const auto& entry) {
-    const Worker& worker = entry.second;
-    return worker.connected && worker.able && !worker.leaving && !worker.suspicion &&
-           !worker.cooling && !worker.drained && !IsMember(entry.first);
-  });
+  return tally_.growers > 0;
 }
 
 Instant Job::WishDue() const {
@@ -346,6 +345,7 @@ void Job::ReportLink(const Member& a, const Member& b, const GenerationRecord& r
   round_->link = std::minmax(a, b);
   round_->linked.clear();
   for (const MemberEntry& entry : record.members) round_->linked.push_back(entry.member);
+  round_->stale = true;
 }
 
 // All have answered. A failed link is the link's fault only when nobody in that generation was
@@ -354,6 +354,7 @@ void Job::ReportLink(const Member& a, const Member& b, const GenerationRecord& r
 void Job::JudgeLinks(Instant now) {
   if (!round_->link) return;
   const auto pair = *std::exchange(round_->link, std::nullopt);
+  round_->stale = true;
   const bool all_well = std::ranges::all_of(round_->linked, [&](const Member& member) {
     const Worker* worker = FindWorker(member);
     return worker != nullptr && worker->connected && !worker->suspicion && !worker->leaving &&

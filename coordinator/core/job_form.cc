@@ -42,7 +42,7 @@ void Job::Dismiss(const Member& member, bool left, Instant now) {
                         left ? "has left" : "is out: the job goes on without it"),
             member);
   }
-  workers_.erase(it);
+  Forget(member);
 }
 
 void Job::Decide(const StepResolution& resolution, const RestoreDecision& restore, bool leavers,
@@ -74,16 +74,18 @@ void Job::Decide(const StepResolution& resolution, const RestoreDecision& restor
     }
   }
   leavers_kept_ = leavers;
+  SetLatest(record, false);
+  std::set<Member> left_out;
+  for (const auto& [member, rank] : members_) {
+    if (!latest_members_.contains(member) && !Gone(member)) left_out.insert(member);
+  }
   std::vector<Member> out;
-  for (const Member& member : members_) {
-    if (Find(record, member) || IsGone(record_, member)) continue;
-    record_.gone.push_back(member);
+  for (const Member& member : left_out) {
+    AddGone(member);
     const Worker* worker = FindWorker(member);
     // Those that leave as planned are told by DropUnneeded, once their last shard is written.
     if (worker == nullptr || !worker->leaving || worker->suspicion) out.push_back(member);
   }
-  record_.latest = record;
-  record_.latest_started = false;
   if (!Planted(Mutant::kAssignBeforeDurable)) Persist();
   for (const auto& progress : checkpoints_.MarkVoid(record_, effects_)) Apply(progress, now);
   round_->assigned = true;
@@ -91,24 +93,27 @@ void Job::Decide(const StepResolution& resolution, const RestoreDecision& restor
   round_->restore = restore;
   round_->answered = now;
   round_->deadline = now + std::max(config_.forming_timeout, ProgressTimeout());
-  for (const MemberEntry& entry : record.members) {
+  const Assign assign{std::move(record)};
+  for (const MemberEntry& entry : assign.record->members) {
     Worker* worker = FindWorker(entry.member);
     if (worker == nullptr) continue;
     worker->took_part = true;
     worker->cooling.reset();
-    Send(*worker, Assign{record});
+    Send(*worker, assign);
   }
+  RecountAll();
   for (const Member& member : out) Dismiss(member, false, now);
   NoteDecision(now);
 }
 
 // Does `next` go on without a member that nobody knows to be dead?
 bool Job::GivesUpUnseen(const GenerationRecord& next) const {
-  return std::ranges::any_of(members_, [&](const Member& member) {
+  const Roster roster = RosterOf(next);
+  return std::ranges::any_of(members_, [&](const auto& entry) {
+    const Member& member = entry.first;
     const auto it = workers_.find(member);
     const bool dead = it == workers_.end() || (it->second.suspicion && it->second.suspicion->dead);
-    return !dead && Find(next, member) == nullptr && !IsGone(record_, member) &&
-           !it->second.leaving;
+    return !dead && !roster.contains(member) && !Gone(member) && !it->second.leaving;
   });
 }
 
@@ -146,10 +151,7 @@ void Job::CheckFormDeadline(Instant now) {
 }
 
 void Job::CheckFormed(Instant now) {
-  const bool all = std::ranges::all_of(round_->record.members, [&](const MemberEntry& entry) {
-    return round_->formed.contains(entry.member);
-  });
-  if (all) StartGeneration(now);
+  if (round_->members_formed == round_->record.world_size()) StartGeneration(now);
 }
 
 void Job::StartGeneration(Instant now) {
@@ -160,6 +162,7 @@ void Job::StartGeneration(Instant now) {
   }
   incident.form = std::max(Duration(), now - round_->answered - incident.restore);
   before_ = record_.started;
+  before_members_ = members_;
   SetStarted(record_.latest, now);
   record_.latest_started = true;
   record_.gone.clear();
@@ -180,6 +183,7 @@ void Job::StartGeneration(Instant now) {
   }
   last_round_ = std::move(round_);
   round_.reset();
+  RecountAll();
   Publish(EventKind::kStarted, now,
           fmt::format("generation {} trains with {} workers from step {}",
                       record_.started->generation.value(), record_.started->world_size(),

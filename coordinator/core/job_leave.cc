@@ -21,6 +21,7 @@ void Job::AskToLeave(Worker& worker, const std::string& reason, Duration within,
             worker.member);
   }
   worker.leaving = true;
+  Recount(worker);
   wished_ = false;
   if (within <= Duration() || worker.hurried) return;
   const Instant hurry = HurryAt(now, now + within, config_.forming_timeout);
@@ -62,10 +63,12 @@ void Job::OnDrain(const Drain& drain, Instant now) {
     const bool drained = IsDrained(member.worker, worker.node);
     if (!Counts(member)) {
       worker.drained = drained;
+      Recount(worker);
     } else if (drained) {
       AskToLeave(worker, "drained by an operator", drain.within, now);
     }
   }
+  if (round_) round_->stale = true;
   Evaluate(now);
 }
 

@@ -12,16 +12,18 @@ namespace muster::coordinator {
 void Job::OnMessage(SessionId session, const Message& message, Instant now) {
   // That a worker exits now is no news.
   if (record_.end && !Planted(Mutant::kEndIgnored)) return;
-  if (const auto it = launchers_.find(session); it != launchers_.end()) {
+  Worker* worker = BySession(session);
+  if (worker == nullptr) {
+    const auto it = launchers_.find(session);
+    if (it == launchers_.end()) return;
     if (const auto* attest = std::get_if<Attest>(&message)) OnAttest(*attest, it->second, now);
     Evaluate(now);
     return;
   }
-  Worker* worker = BySession(session);
-  if (worker == nullptr) return;
   const bool withdrawn = Heard(*worker, now);
   if (withdrawn && round_ && !round_->assigned && !round_->ready.contains(worker->member)) {
     Ask(*worker, now);
+    Recount(*worker);
   }
   if (const auto* beat = std::get_if<Heartbeat>(&message)) {
     On(*worker, *beat, now);
@@ -35,6 +37,7 @@ void Job::OnMessage(SessionId session, const Message& message, Instant now) {
   if (const auto* stopped = std::get_if<Stopped>(&message)) On(*worker, *stopped, now);
   if (const auto* leave = std::get_if<Leave>(&message)) On(*worker, *leave, now);
   if (const auto* done = std::get_if<Finished>(&message)) On(*worker, *done, now);
+  Recount(*worker);
   OnCheckpointMessage(*worker, message, now);
   Evaluate(now);
 }
@@ -81,12 +84,14 @@ void Job::On(Worker& worker, const Ready& ready, Instant now) {
     return;
   }
   round_->ready[worker.member] = ready;
+  round_->stale = round_->stale || IsMember(worker.member);
 }
 
 void Job::On(Worker& worker, const Formed& formed, Instant) {
   NoteWhileAdopting(worker.member, formed.generation, true);
   if (!round_ || !round_->assigned || formed.generation != round_->number) return;
-  round_->formed[worker.member] = formed;
+  const bool first = round_->formed.insert_or_assign(worker.member, formed).second;
+  if (first && latest_members_.contains(worker.member)) ++round_->members_formed;
 }
 
 void Job::On(Worker& worker, const FormFailed& failed, Instant now) {
@@ -119,27 +124,25 @@ void Job::On(Worker& worker, const OperationFailed& failed, Instant now) {
       failed.generation != record_.started->generation || !IsMember(worker.member)) {
     return;
   }
-  Blame blame{worker.member, Cause::kOperationFailed,
-              fmt::format("worker {} reports: {}", worker.member.worker.value(), failed.reason)};
+  Member blamed = worker.member;
+  const std::string evidence =
+      fmt::format("worker {} reports: {}", worker.member.worker.value(), failed.reason);
   if (!round_) BeginRound(Cause::kOperationFailed, false, now);
   if (!round_) return;  // one attempt too many: the job has ended
   if (failed.peer.value() >= 0 && failed.peer.value() < record_.started->world_size()) {
     const auto index = static_cast<std::size_t>(failed.peer.value());
-    blame.member = record_.started->members[index].member;
-    Worker* peer = FindWorker(blame.member);
-    ReportLink(worker.member, blame.member, *record_.started);
-    if (blame.member != worker.member) round_->accused.insert(blame.member);
+    blamed = record_.started->members[index].member;
+    Worker* peer = FindWorker(blamed);
+    ReportLink(worker.member, blamed, *record_.started);
+    if (blamed != worker.member) round_->accused.insert(blamed);
     // Its session closed as well as its data connection: two witnesses, no grace needed.
     if (peer != nullptr && peer != &worker && !peer->connected && now >= peer->closed_at &&
         !LauncherSaysAlive(*peer)) {
-      Suspect(*peer, Cause::kConnectionLost, "its session closed, and " + blame.evidence, false,
-              false, now);
+      Suspect(*peer, Cause::kConnectionLost, "its session closed, and " + evidence, false, false,
+              now);
     }
   }
-  auto& blamed = round_->incident.blamed;
-  if (std::ranges::find(blamed, blame.member, &Blame::member) == blamed.end()) {
-    blamed.push_back(std::move(blame));
-  }
+  AddBlame(blamed, Cause::kOperationFailed, evidence);
 }
 
 void Job::On(Worker& worker, const Stopped& stopped, Instant now) {
@@ -163,15 +166,19 @@ void Job::On(Worker& worker, const Finished& done, Instant now) {
 }
 
 void Job::OnAttest(const Attest& attest, const NodeName& node, Instant now) {
-  const std::pair key{attest.worker, attest.pid};
   if (attest.alive) {
-    attested_[key] = {node, true};
+    attested_[node].emplace(attest.worker, attest.pid);
     return;
   }
-  attested_.erase(key);
-  for (auto& [member, worker] : workers_) {
+  if (const auto there = attested_.find(node); there != attested_.end()) {
+    there->second.erase({attest.worker, attest.pid});
+  }
+  const auto here = by_node_.find(node);
+  if (here == by_node_.end()) return;
+  for (const Member& member : here->second) {
+    Worker& worker = workers_.at(member);
     const bool it = member.worker == attest.worker && worker.pid == attest.pid;
-    if ((!it && !Planted(Mutant::kEvictNodeMate)) || worker.node != node) continue;
+    if (!it && !Planted(Mutant::kEvictNodeMate)) continue;
     const std::string evidence = fmt::format("launcher of node {} saw pid {} end: {}", node.value(),
                                              attest.pid, attest.detail);
     Suspect(worker, Cause::kProcessDied, evidence, true, true, now);
@@ -180,13 +187,8 @@ void Job::OnAttest(const Attest& attest, const NodeName& node, Instant now) {
 
 void Job::FinishIfDone(Instant now) {
   if (record_.end || !record_.started || (round_ && round_->assigned)) return;
-  bool finished = !round_;
-  bool called = true;
-  for (const MemberEntry& entry : record_.started->members) {
-    const Worker* worker = FindWorker(entry.member);
-    finished = finished && worker != nullptr && worker->finished;
-    called = called && worker != nullptr && worker->finish_called;
-  }
+  const bool finished = !round_ && tally_.finished == record_.started->world_size();
+  const bool called = tally_.finish_called == record_.started->world_size();
   if (!finished && !called) return;
   // The last checkpoint is part of the result: its outcome is known before anyone leaves.
   if (finished && record_.spec.checkpoint_every > 0 && steps_in_generation_ > 0 &&

@@ -64,10 +64,9 @@ void Job::BeginRound(Cause cause, bool conclusive, Instant now) {
   next.settle_until = conclusive ? now : now + settle;
   next.incident = IncidentOf(cause, now);
   next.incident.attempts = std::max(next.incident.attempts, next.attempt);
+  for (const Blame& blame : next.incident.blamed) next.blamed.insert(blame.member);
   for (const auto& [member, worker] : workers_) {
-    const auto& blamed = next.incident.blamed;
-    const bool named = std::ranges::find(blamed, member, &Blame::member) != blamed.end();
-    if (!worker.suspicion || named || !Counts(member)) continue;
+    if (!worker.suspicion || !Counts(member) || !next.blamed.insert(member).second) continue;
     next.incident.blamed.push_back({member, worker.suspicion->cause, worker.suspicion->evidence});
   }
   round_ = std::move(next);
@@ -86,6 +85,7 @@ void Job::BeginRound(Cause cause, bool conclusive, Instant now) {
   for (auto& [member, worker] : workers_) {
     if (worker.connected) Ask(worker, now);
   }
+  RecountAll();
   Publish(EventKind::kForming, now,
           fmt::format("forming generation {}: {}", round_->number.value(), CauseText(cause)));
 }
@@ -100,7 +100,7 @@ std::vector<QuorumMember> Job::QuorumMembers(Instant now) const {
   for (const auto& [member, worker] : workers_) {
     QuorumMember entry;
     entry.member = member;
-    entry.survivor = IsMember(member) && !IsGone(record_, member);
+    entry.survivor = IsMember(member) && !Gone(member);
     entry.able = worker.able && !worker.drained;
     entry.leaving = worker.leaving;
     entry.silent = std::max(Duration(), now - worker.last_heard);
@@ -132,7 +132,7 @@ std::vector<Ready> Job::SurvivorAnswers() const {
     const auto worker = workers_.find(entry.member);
     const auto ready = round_->ready.find(entry.member);
     if (worker == workers_.end() || worker->second.suspicion || ready == round_->ready.end() ||
-        IsGone(record_, entry.member)) {
+        Gone(entry.member)) {
       continue;
     }
     if (ready->second.generation == record_.started->generation) answers.push_back(ready->second);
@@ -165,7 +165,7 @@ std::vector<Rank> Job::Holders(const StepResolution& resolution, bool leavers) c
     const auto worker = workers_.find(entry.member);
     const auto ready = round_->ready.find(entry.member);
     if (worker == workers_.end() || worker->second.suspicion || ready == round_->ready.end() ||
-        IsGone(record_, entry.member) || (worker->second.leaving && !leavers)) {
+        Gone(entry.member) || (worker->second.leaving && !leavers)) {
       continue;
     }
     const Ready& answer = ready->second;
@@ -222,21 +222,19 @@ HoldersView Job::HoldersViewOf(const std::vector<QuorumMember>& members,
 }
 
 std::vector<Candidate> Job::Candidates(const StepResolution& resolution, bool leavers) const {
-  const std::vector<Rank> holders = Holders(resolution, leavers);
+  const std::vector<Rank> holders = Holders(resolution, leavers);  // by rank
   std::vector<Candidate> candidates;
   std::vector<std::pair<Instant, Candidate>> cooling;
   for (const auto& [member, worker] : workers_) {
     if (!worker.connected || worker.suspicion || !worker.able || worker.drained ||
-        !round_->ready.contains(member) || IsGone(record_, member) ||
+        !round_->ready.contains(member) || Gone(member) ||
         (worker.leaving && !(leavers && IsMember(member)))) {
       continue;
     }
     Candidate candidate{member, worker.node, worker.address, Rank(-1), false, worker.order};
-    if (record_.started) {
-      if (const MemberEntry* entry = Find(*record_.started, member)) {
-        candidate.previous_rank = entry->rank;
-        candidate.holds_state = std::ranges::find(holders, entry->rank) != holders.end();
-      }
+    if (const auto was = members_.find(member); was != members_.end()) {
+      candidate.previous_rank = was->second;
+      candidate.holds_state = std::ranges::binary_search(holders, was->second);
     }
     if (worker.cooling) {
       cooling.emplace_back(worker.cooling->until, std::move(candidate));
@@ -262,6 +260,19 @@ void Job::SetWait(std::optional<Wait> wait, Instant now) {
   }
 }
 
+bool Job::WaitStands(Instant now) const {
+  if (!round_->wait) return false;
+  const Wait& wait = *round_->wait;
+  // For these it is enough to count; each of the many answers of a round comes this way.
+  if (tally_.unseen > 0) return wait.reason == WaitReason::kReturn;
+  if (!tally_.owing.empty()) return wait.reason == WaitReason::kAnswers;
+  if (wait.reason == WaitReason::kReturn || wait.reason == WaitReason::kAnswers) return false;
+  const bool too_few = tally_.usable < LeastUsable(record_.spec.min_workers);
+  const bool fits =
+      wait.reason == WaitReason::kSettle || too_few == (wait.reason == WaitReason::kMinWorkers);
+  return fits && !round_->stale && !MemberLeaves() && now < wait.until;
+}
+
 void Job::AdvanceRound(Instant now) {
   if (!round_) return;
   if (round_->assigned) {
@@ -270,6 +281,9 @@ void Job::AdvanceRound(Instant now) {
     return;
   }
   CheckAnswerDeadline(now);
+  round_->looked = now;
+  if (WaitStands(now)) return;
+  round_->stale = false;
   const std::vector<QuorumMember> members = QuorumMembers(now);
   const StepResolution resolution = ResolveOpenStep(
       record_.started ? record_.started->generation : Generation(), SurvivorAnswers(), Inherited());
@@ -316,30 +330,30 @@ void Job::ReleaseUnable(const StepResolution& resolution) {
   for (const auto& [member, worker] : workers_) {
     const bool leaves = worker.leaving && !worker.suspicion && round_->ready.contains(member);
     const bool unable = worker.suspicion && worker.suspicion->sticky && !worker.suspicion->dead;
-    if (!IsMember(member) || IsGone(record_, member) || (!leaves && !unable)) continue;
+    if (!IsMember(member) || Gone(member) || (!leaves && !unable)) continue;
     if (!leaves || !checkpoints_.Owes(member)) release.push_back(member);
   }
   if (release.empty()) return;
   committed_ = std::max(committed_, resolution.committed);
-  record_.gone.insert(record_.gone.end(), release.begin(), release.end());
+  for (const Member& member : release) AddGone(member);
   Persist();  // DropUnneeded tells them
 }
 
 // Evicts those that owe an answer for too long, each from the time when it was asked.
 void Job::CheckAnswerDeadline(Instant now) {
-  round_->deadline = Instant::Never();
-  for (auto& [member, worker] : workers_) {
-    if (!worker.connected || worker.suspicion || round_->ready.contains(member)) continue;
-    const Instant due = worker.asked + config_.forming_timeout;
-    if (now < due) {
-      round_->deadline = std::min(round_->deadline, due);
-      continue;
-    }
+  std::set<Member> late;
+  for (const auto& [asked, member] : tally_.owing) {
+    if (now < asked + config_.forming_timeout) break;
+    late.insert(member);
+  }
+  for (const Member& member : late) {
     Suspect(
-        worker, Cause::kFormingFailed,
+        workers_.at(member), Cause::kFormingFailed,
         fmt::format("did not answer the interrupt within {} ms", config_.forming_timeout.millis()),
         true, false, now);
   }
+  round_->deadline = tally_.owing.empty() ? Instant::Never()
+                                          : tally_.owing.begin()->first + config_.forming_timeout;
 }
 
 }  // namespace muster::coordinator

@@ -16,8 +16,11 @@ const GenerationRecord* Job::WriterOf(const CheckpointKey& key) const {
 
 Rank Job::RankFor(const CheckpointKey& key, const Member& member) const {
   const GenerationRecord* writing = WriterOf(key);
-  const MemberEntry* entry = writing == nullptr ? nullptr : Find(*writing, member);
-  return entry == nullptr ? Rank(-1) : entry->rank;
+  if (writing == nullptr) return Rank(-1);
+  const Roster& roster =
+      record_.started && writing == &*record_.started ? members_ : before_members_;
+  const auto entry = roster.find(member);
+  return entry == roster.end() ? Rank(-1) : entry->second;
 }
 
 void Job::OnShardWritten(const Worker& worker, const ShardWritten& shard, Instant now) {
@@ -66,6 +69,9 @@ void Job::OnCheckpointMessage(Worker& worker, const Message& message, Instant no
 }
 
 void Job::Apply(const CheckpointTracker::Progress& progress, Instant now) {
+  if (round_ && (progress.completed || progress.announced || progress.aborted)) {
+    round_->stale = true;
+  }
   if (progress.completed) {
     Publish(EventKind::kCheckpointComplete, now,
             fmt::format("{}: all shards are durable", CheckpointDirectory(*progress.completed)));

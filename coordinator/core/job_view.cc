@@ -55,6 +55,25 @@ JobView Job::Describe(Instant now) const {
   return view;
 }
 
+// The wait of the round as of when it was last looked at. That was not looked for since only counts
+// have changed.
+Wait Job::PresentWait() const {
+  Wait wait = *round_->wait;
+  if (wait.reason == WaitReason::kReturn || wait.reason == WaitReason::kAnswers ||
+      wait.reason == WaitReason::kMinWorkers) {
+    const std::vector<QuorumMember> members = QuorumMembers(round_->looked);
+    auto present =
+        AwaitAnswers({round_->looked, round_->settle_until, record_.spec.min_workers, &members});
+    if (present && present->reason == wait.reason) return std::move(*present);
+  }
+  for (QuorumMember& member : wait.whom) {
+    if (const auto it = workers_.find(member.member); it != workers_.end()) {
+      member.silent = std::max(Duration(), round_->looked - it->second.last_heard);
+    }
+  }
+  return wait;
+}
+
 void Job::DescribePhase(JobView& view, Instant now) const {
   if (record_.end) {
     view.phase = JobPhase::kEnded;
@@ -62,7 +81,7 @@ void Job::DescribePhase(JobView& view, Instant now) const {
     view.phase = JobPhase::kForming;
     view.generation = round_->number;
     if (round_->wait) {
-      view.waiting_for = ToText(*round_->wait, now);
+      view.waiting_for = ToText(PresentWait(), now);
     } else if (round_->assigned) {
       view.waiting_for = WaitingToForm(now);
     }

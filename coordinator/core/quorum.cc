@@ -29,6 +29,10 @@ std::string Names(const std::vector<QuorumMember>& whom) {
 
 }  // namespace
 
+std::int32_t LeastUsable(std::int32_t min_workers) {
+  return Planted(Mutant::kBelowMinWorkers) ? 1 : min_workers;
+}
+
 std::optional<Wait> AwaitAnswers(const AnswersView& view) {
   const auto& members = *view.members;
   auto unseen = Select(
@@ -43,7 +47,7 @@ std::optional<Wait> AwaitAnswers(const AnswersView& view) {
   const auto usable = std::ranges::count_if(members, [](const QuorumMember& m) {
     return m.standing == Standing::kAnswered && m.able && !m.leaving;
   });
-  if (usable < (Planted(Mutant::kBelowMinWorkers) ? 1 : view.min_workers)) {
+  if (usable < LeastUsable(view.min_workers)) {
     auto missing = Select(members, [](const QuorumMember& m) {
       return m.survivor && m.standing != Standing::kAnswered;
     });

@@ -53,6 +53,8 @@ struct AnswersView {
   std::int32_t min_workers = 1;
   const std::vector<QuorumMember>* members = nullptr;
 };
+// How many that can be members have to answer.
+[[nodiscard]] std::int32_t LeastUsable(std::int32_t min_workers);
 // Nothing when every live worker has answered and enough are there.
 [[nodiscard]] std::optional<Wait> AwaitAnswers(const AnswersView& view);
 

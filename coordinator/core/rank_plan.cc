@@ -1,6 +1,8 @@
 #include "coordinator/core/rank_plan.h"
 
 #include <algorithm>
+#include <deque>
+#include <map>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -19,6 +21,41 @@ std::vector<Candidate> ChooseMembers(std::vector<Candidate> candidates, std::int
   return candidates;
 }
 
+namespace {
+
+// Hands out candidates in their order, those of a wanted node before their turn.
+class Queue {
+ public:
+  explicit Queue(const std::vector<Candidate>& candidates) : taken_(candidates.size()) {
+    for (std::size_t i = 0; i < candidates.size(); ++i) by_node_[candidates[i].node].push_back(i);
+  }
+  // The first one of `node` (null: of any), otherwise the first one. REQUIRES: some are left
+  std::size_t Pop(const NodeName* node) {
+    std::size_t pick = 0;
+    auto near = node == nullptr ? by_node_.end() : by_node_.find(*node);
+    if (near != by_node_.end()) DropTaken(near->second);
+    if (near != by_node_.end() && !near->second.empty()) {
+      pick = near->second.front();
+    } else {
+      while (taken_[first_]) ++first_;
+      pick = first_;
+    }
+    taken_[pick] = true;
+    return pick;
+  }
+
+ private:
+  void DropTaken(std::deque<std::size_t>& queue) const {
+    while (!queue.empty() && taken_[queue.front()]) queue.pop_front();
+  }
+
+  std::vector<bool> taken_;
+  std::size_t first_ = 0;
+  std::map<NodeName, std::deque<std::size_t>> by_node_;
+};
+
+}  // namespace
+
 std::vector<MemberEntry> PlanRanks(const std::vector<Candidate>& chosen) {
   const std::size_t world = chosen.size();
   std::vector<std::optional<Candidate>> slots(world);
@@ -31,15 +68,10 @@ std::vector<MemberEntry> PlanRanks(const std::vector<Candidate>& chosen) {
       others.push_back(candidate);
     }
   }
+  Queue queue(others);
   for (std::size_t rank = 0; rank < world; ++rank) {
     if (slots[rank]) continue;
-    auto pick = others.begin();
-    if (rank > 0) {
-      const auto near = std::ranges::find(others, slots[rank - 1]->node, &Candidate::node);
-      if (near != others.end()) pick = near;
-    }
-    slots[rank] = *pick;
-    others.erase(pick);
+    slots[rank] = others[queue.Pop(rank > 0 ? &slots[rank - 1]->node : nullptr)];
   }
   std::vector<MemberEntry> members;
   members.reserve(world);

@@ -1,6 +1,7 @@
 #include "coordinator/core/restore_plan.h"
 
 #include <algorithm>
+#include <set>
 
 #include "coordinator/core/durable_state.h"
 #include "protocol/mutants.h"
@@ -12,8 +13,9 @@ namespace {
 // The first rank of the broken generation that held a box which no holder has.
 std::optional<Rank> FirstLostShard(const RestoreView& view) {
   const std::int32_t world = view.broken->world_size();
+  const std::set<Rank> held(view.holders.begin(), view.holders.end());
   for (std::int32_t r = 0; r < world; ++r) {
-    if (std::ranges::find(view.holders, Rank(r)) != view.holders.end()) continue;
+    if (held.contains(Rank(r))) continue;
     for (const TensorSpec& tensor : *view.tensors) {
       if (tensor.sharded() && !BoxOf(tensor, r, world).empty()) return Rank(r);
     }

@@ -183,13 +183,14 @@ TEST(Codec, UnknownFieldsAreIgnored) {
 }
 
 TEST(Codec, ALargeMembershipFitsIntoOneMessage) {
-  Assign assign{.record = SampleGeneration()};
-  const MemberEntry member = assign.record.members[0];
-  assign.record.members.clear();
+  GenerationRecord record = SampleGeneration();
+  const MemberEntry member = record.members[0];
+  record.members.clear();
   for (std::int32_t rank = 0; rank < kMaxWorldSize; ++rank) {
-    assign.record.members.push_back(member);
-    assign.record.members.back().rank = Rank(rank);
+    record.members.push_back(member);
+    record.members.back().rank = Rank(rank);
   }
+  const Assign assign{std::move(record)};
   const std::string text = Encode(assign);
   EXPECT_LE(text.size(), kMaxMessageBytes);
   const Result<Message> back = Decode(text);

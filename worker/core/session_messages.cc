@@ -116,7 +116,7 @@ void Session::SendReady() {
 }
 
 void Session::OnMessage(const Assign& message, Instant now) {
-  const GenerationRecord& record = message.record;
+  const GenerationRecord& record = *message.record;
   // Only for the last interrupt, only once, and only after Ready has been answered for it.
   if (link_ != Link::kUp || !interrupted() || !aborted_) return;
   const bool lower = Planted(Mutant::kLowerAssignAccepted) && record.generation < forming_;

@@ -35,7 +35,7 @@ void DurableDecisions::OnSend(const Message& message, const JobRecord* stored,
     if (!durable) verdict.Violate("S6", what + " was sent before it was durable");
   };
   if (const auto* assign = std::get_if<Assign>(&message)) {
-    const GenerationRecord& record = assign->record;
+    const GenerationRecord& record = *assign->record;
     demand(stored != nullptr && stored->latest && stored->highest >= record.generation &&
                stored->latest->generation >= record.generation,
            fmt::format("the record of generation {}", record.generation.value()));

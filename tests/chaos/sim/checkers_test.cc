@@ -244,11 +244,12 @@ TEST(ExactDataTest, EachMicroBatchOnce) {
 }
 
 TEST(DurableDecisionsTest, SentBeforeItWasDurable) {
-  Assign assign;
-  assign.record.generation = Generation(3);
+  GenerationRecord record;
+  record.generation = Generation(3);
+  const Assign assign{record};
   JobRecord stored;
   stored.highest = Generation(3);
-  stored.latest = assign.record;
+  stored.latest = record;
   DurableDecisions checker;
   Verdict good;
   checker.OnSend(assign, &stored, {}, good);
@@ -263,16 +264,16 @@ TEST(DurableDecisionsTest, SentBeforeItWasDurable) {
 }
 
 TEST(DurableDecisionsTest, TwoRecordsOfOneGeneration) {
-  Assign assign;
-  assign.record.generation = Generation(3);
+  GenerationRecord record;
+  record.generation = Generation(3);
   JobRecord stored;
   stored.highest = Generation(3);
-  stored.latest = assign.record;
+  stored.latest = record;
   DurableDecisions checker;
   Verdict verdict;
-  checker.OnSend(assign, &stored, {}, verdict);
-  assign.record.restore.step = Step(9);
-  checker.OnSend(assign, &stored, {}, verdict);
+  checker.OnSend(Assign{record}, &stored, {}, verdict);
+  record.restore.step = Step(9);
+  checker.OnSend(Assign{record}, &stored, {}, verdict);
   EXPECT_FALSE(verdict.ok());
 }
 

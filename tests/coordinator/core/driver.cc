@@ -79,8 +79,8 @@ void Driver::CheckSend(const Send& send) {
       Violation(fmt::format("interrupt {} before its number is durable", m->generation.value()));
     }
   } else if (const auto* a = std::get_if<Assign>(&send.message)) {
-    if (!durable([&](const StoredJob& s) { return s.record.latest == a->record; })) {
-      Violation(fmt::format("assign {} before it is durable", a->record.generation.value()));
+    if (!durable([&](const StoredJob& s) { return s.record.latest == *a->record; })) {
+      Violation(fmt::format("assign {} before it is durable", a->record->generation.value()));
     }
   } else if (const auto* s = std::get_if<Start>(&send.message)) {
     const auto started = [&](const StoredJob& job) {
@@ -105,6 +105,7 @@ void Driver::CheckSend(const Send& send) {
 }
 
 void Driver::Collect() {
+  if (!core_->CountsAreExact()) Violation("the counts differ from what they count");
   Effects fresh = core_->TakeEffects();
   for (const Persist& persist : fresh.persist) Apply(persist);
   for (const Send& send : fresh.sends) CheckSend(send);

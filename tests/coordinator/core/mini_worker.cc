@@ -119,7 +119,7 @@ void MiniWorld::Hear(Worker& worker, const Message& message) {
     worker.assigned.reset();
     worker.delay = prng_.Chance(1, 10) ? static_cast<int>(prng_.Below(30)) : 0;
   }
-  if (const auto* assign = std::get_if<Assign>(&message)) HearAssign(worker, assign->record);
+  if (const auto* assign = std::get_if<Assign>(&message)) HearAssign(worker, *assign->record);
   if (const auto* start = std::get_if<Start>(&message)) {
     if (worker.assigned && worker.formed && worker.assigned->generation == start->generation) {
       HearStart(worker);

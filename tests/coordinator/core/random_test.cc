@@ -83,7 +83,7 @@ class Nonsense {
         default: driver_.Receive(session, Draw()); break;
       }
       for (Send& send : driver_.Take().sends) {
-        if (auto* assign = std::get_if<Assign>(&send.message)) record_ = assign->record;
+        if (auto* assign = std::get_if<Assign>(&send.message)) record_ = *assign->record;
       }
       (void)driver_.core().Describe(JobName("job"), driver_.now());
     }

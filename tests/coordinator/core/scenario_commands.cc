@@ -231,9 +231,9 @@ void Scenario::DeliverTo(Puppet& puppet, const Message& message) {
     if (interrupt->generation > puppet.highest) puppet.forming = interrupt->generation;
     puppet.highest = std::max(puppet.highest, interrupt->generation);
   } else if (const auto* assign = std::get_if<Assign>(&message)) {
-    puppet.assigned = assign->record;
-    puppet.records[assign->record.generation] = assign->record;
-    puppet.committed = assign->record.restore.step;
+    puppet.assigned = *assign->record;
+    puppet.records[assign->record->generation] = *assign->record;
+    puppet.committed = assign->record->restore.step;
   } else if (std::holds_alternative<Start>(message)) {
     puppet.started = puppet.assigned;
     puppet.beat = Heartbeat{};

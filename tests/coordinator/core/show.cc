@@ -129,7 +129,7 @@ std::string Show(const Message& message) {
   if (const auto* m = std::get_if<Interrupt>(&message)) {
     return fmt::format("interrupt g{} {}", m->generation.value(), Name(m->cause));
   }
-  if (const auto* m = std::get_if<Assign>(&message)) return "assign " + Text(m->record);
+  if (const auto* m = std::get_if<Assign>(&message)) return "assign " + Text(*m->record);
   if (const auto* m = std::get_if<Start>(&message)) {
     return fmt::format("start g{}", m->generation.value());
   }
