@@ -32,10 +32,12 @@ void World::Drain(Process& p) {
   }
   if (effects.close) Hangup(p);
   for (const Message& message : effects.sends) {
+    NoteSent(p, message);
     if (p.connection != SessionId()) SendUp(p, ToCoordinator{p.connection, message});
   }
   if (effects.dial) {
     p.dial = *effects.dial;
+    p.contact.OnDial(now_);
     Later(p.index, Delay(2), DialEnds{p.dial});
   }
   HandleSaver(p, effects);
@@ -104,7 +106,15 @@ void World::On(Process& p, const ToWorker& message) {
     held_down_[p.index].push_back({p.index, p.life, message});
     return;
   }
+  if (const auto* ack = std::get_if<Ack>(&message.message)) p.contact.OnAck(ack->sequence);
+  if (std::holds_alternative<Welcome>(message.message)) p.contact.OnWelcome();
   Tell(p, worker::Received{p.dial, message.message});
+}
+
+void World::NoteSent(Process& p, const Message& message) {
+  if (const auto* beat = std::get_if<Heartbeat>(&message)) p.contact.OnBeat(beat->sequence, now_);
+  if (std::holds_alternative<Hello>(message)) p.contact.OnHello(now_);
+  if (std::holds_alternative<Leave>(message)) p.leaving = true;
 }
 
 void World::On(Process& p, const WorkerHearsClose& close) {
@@ -114,12 +124,14 @@ void World::On(Process& p, const WorkerHearsClose& close) {
     return;
   }
   p.connection = SessionId();
+  p.contact.OnClosed(now_);
   Tell(p, worker::Disconnected{p.dial, Unavailable("reset")});
 }
 
 void World::On(Process& p, const DialEnds& dial) {
   if (p.dial != dial.number || p.connection != SessionId()) return;
   if (!coordinator_ || network_.UpBlocked(p.index) || network_.DownBlocked(p.index)) {
+    p.contact.OnDial(now_);
     Tell(p, worker::Disconnected{dial.number, Unavailable("refused")});
     return;
   }

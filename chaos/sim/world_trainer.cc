@@ -112,6 +112,8 @@ void World::On(Process& p, const OperationEnds& ends) {
       p.agreed.checkpoint = p.agreed.checkpoint || contribution.wishes.checkpoint;
       p.agreed.reform = p.agreed.reform || contribution.wishes.reform;
     }
+    const Commit vote{MemberOf(p), key.lineage, key.generation, key.step, Outcome::kNone, 0};
+    step_chain_.OnAgreed(vote, p.agreed);
   }
   if (key.kind == OpKind::kExchange) {
     Exchanged(p, key);
@@ -235,6 +237,8 @@ void World::Decide(Process& p) {
   const Step step = p.session->committed();
   const Commit commit{p.session->member(), p.record->lineage, p.record->generation, step, *outcome,
                       p.held.state};
+  p.contact.OnCommit(fmt::format("worker w{}", p.index), options_.lease, config_.autonomy, now_,
+                     verdict_);
   one_generation_.OnCommit(commit, chain_, verdict_);
   step_chain_.OnCommit(commit, chain_, verdict_);
   exact_data_.OnCommit(commit, chain_, verdict_);
