@@ -37,7 +37,6 @@ void World::Drain(Process& p) {
   }
   if (effects.dial) {
     p.dial = *effects.dial;
-    p.contact.OnDial(now_);
     Later(p.index, Delay(2), DialEnds{p.dial});
   }
   HandleSaver(p, effects);
@@ -124,14 +123,12 @@ void World::On(Process& p, const WorkerHearsClose& close) {
     return;
   }
   p.connection = SessionId();
-  p.contact.OnClosed(now_);
   Tell(p, worker::Disconnected{p.dial, Unavailable("reset")});
 }
 
 void World::On(Process& p, const DialEnds& dial) {
   if (p.dial != dial.number || p.connection != SessionId()) return;
   if (!coordinator_ || network_.UpBlocked(p.index) || network_.DownBlocked(p.index)) {
-    p.contact.OnDial(now_);
     Tell(p, worker::Disconnected{dial.number, Unavailable("refused")});
     return;
   }

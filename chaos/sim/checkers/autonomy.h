@@ -1,5 +1,5 @@
-// S1, rule 8, asking before acting: once its lease has run out, a worker has asked before Commit()
-// returns an outcome; out of touch for `autonomy`, it returns none.
+// S1, rule 8: out of touch with the coordinator for `autonomy`, a worker shows its loop no outcome.
+// Its time counts from when that was sent which the coordinator answered last.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,10 @@ class Contact {
   void OnWelcome();
   void OnBeat(std::int64_t sequence, Instant now);
   void OnAck(std::int64_t sequence);
-  // It dials, or learns that it could not reach the coordinator.
-  void OnDial(Instant now) { asked_ = now; }
-  void OnClosed(Instant now) {
-    if (!welcomed_) asked_ = now;
-    welcomed_ = false;
-  }
   // An outcome is shown to the loop.
-  void OnCommit(const std::string& who, Duration lease, Duration autonomy, Instant now,
-                Verdict& verdict) const;
+  void OnCommit(const std::string& who, Duration autonomy, Instant now, Verdict& verdict) const;
 
  private:
-  bool welcomed_ = false;
   Instant hello_;
   Instant asked_;                          // anything, last
   Instant answered_;                       // when that was sent which the coordinator answered last
