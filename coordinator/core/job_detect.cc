@@ -79,11 +79,16 @@ void Job::Suspect(Worker& worker, Cause cause, std::string evidence, bool sticky
   auto& blamed = round_->incident.blamed;
   std::erase_if(blamed, [&](const Blame& blame) { return blame.member == worker.member; });
   if (IsMember(worker.member) || (round_->assigned && Find(round_->record, worker.member))) {
-    blamed.push_back({worker.member, cause, std::move(evidence)});
+    AddBlame(round_->incident, {worker.member, cause, std::move(evidence)});
     if (round_->incident.cause == Cause::kOperationFailed) round_->incident.cause = cause;
   }
   // Proof needs no time to settle.
   if (dead && !round_->assigned) round_->settle_until = std::min(round_->settle_until, now);
+}
+
+// More than a person reads are only counted by the size of the worlds.
+void Job::AddBlame(Incident& incident, Blame blame) {
+  if (incident.blamed.size() < kMaxBlamed) incident.blamed.push_back(std::move(blame));
 }
 
 SilenceView Job::SilenceOf(const Worker& worker, Instant now) const {
@@ -128,6 +133,7 @@ void Job::CheckSilence(Instant now) {
             fmt::format("worker {} (waiting): {}", member.worker.value(), evidence), member);
     if (worker->connected) effects_->closes.push_back(worker->session);
     by_session_.erase(worker->session);
+    if (round_) round_->ready.erase(member);
     workers_.erase(member);
   }
 }
@@ -338,6 +344,10 @@ void Job::NoteCommit(Step committed, Instant now) {
 // Both ends and several operations report one failure of a link: it counts once a generation.
 void Job::NoteBadPair(const Member& a, const Member& b, Generation generation, Instant now) {
   if (a == b) return;
+  // An incarnation that is gone does not come back.
+  std::erase_if(bad_pairs_, [&](const auto& noted) {
+    return FindWorker(noted.first.first) == nullptr || FindWorker(noted.first.second) == nullptr;
+  });
   BadPair& noted = bad_pairs_[std::minmax(a, b)];
   if (noted.generation == generation) return;
   noted.generation = generation;
