@@ -150,6 +150,7 @@ class Job {
 
   // job_leave.cc
   void AskToLeave(Worker& worker, const std::string& reason, Duration within, Instant now);
+  void AskDrained(Instant now);
   void CheckHurry(Instant now);
   [[nodiscard]] bool IsDrained(const WorkerId& worker, const NodeName& node) const;
 
