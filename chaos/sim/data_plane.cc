@@ -4,96 +4,99 @@
 
 namespace muster::sim {
 
-void DataPlane::Enter(const GenerationRecord& record, const Member& me, const std::string& name,
-                      Callback done) {
-  joined_[me].insert(record.generation);
-  Operation& operation = operations_[{record.generation, name}];
-  operation.record = record;
-  operation.inside.push_back({me, std::move(done)});
-  const std::uint64_t life = lives_[me];
-  for (const MemberEntry& entry : record.members) {
-    if (!aborted_[entry.member].contains(record.generation)) continue;
-    // A peer has given this generation up: an error soon, or nothing at all until the interrupt.
-    if (prng_.Chance(1, 2)) {
-      events_.After(delay_,
-                    [this, me, key = Key{record.generation, name}, life, rank = entry.rank] {
-                      const auto it = operations_.find(key);
-                      if (it == operations_.end() || lives_[me] != life) return;
-                      auto& inside = it->second.inside;
-                      const auto mine = std::ranges::find(inside, me, &Waiting::member);
-                      if (mine == inside.end()) return;
-                      Callback callback = std::move(mine->done);
-                      inside.erase(mine);
-                      callback(Ended::kFailed, rank);
-                    });
-    }
-    return;
-  }
-  if (operation.inside.size() < record.members.size()) return;
-  std::vector<Waiting> all = std::move(operation.inside);
-  operations_.erase({record.generation, name});
-  for (Waiting& waiting : all) {
-    const std::uint64_t its_life = lives_[waiting.member];
-    const Duration after = Duration::Nanos(
-        static_cast<std::int64_t>(prng_.Below(static_cast<std::uint64_t>(delay_.nanos()) + 1)));
-    auto shared = std::make_shared<Waiting>(std::move(waiting));
-    events_.After(after, [this, shared, its_life, generation = record.generation] {
-      if (lives_[shared->member] != its_life) return;
-      const bool gone = aborted_[shared->member].contains(generation);
-      if (gone) return;  // the abort has answered for it
-      pending_.erase(shared->member);
-      shared->done(Ended::kDone, Rank(-1));
+void DataPlane::Complete(const Operation& operation, const Reaches& reaches,
+                         std::vector<Result>* results) {
+  for (const Rank rank : operation.inside) {
+    const Call& call = operation.calls.at(rank);
+    const bool all = std::ranges::all_of(operation.calls, [&](const auto& entry) {
+      return entry.first == rank || reaches(entry.second.process, call.process);
     });
-    pending_[shared->member] = shared;
+    if (all) results->push_back({call.process, call.serial, Ended::kDone, Rank(-1)});
   }
 }
 
-void DataPlane::FailPeers(const Member& me) {
-  for (auto& [key, operation] : operations_) {
-    const auto entry = std::ranges::find(operation.record.members, me, &MemberEntry::member);
-    if (entry == operation.record.members.end()) continue;
-    for (const Waiting& waiting : operation.inside) {
-      if (waiting.member == me || !prng_.Chance(2, 3)) continue;  // the others hang
-      const std::uint64_t life = lives_[waiting.member];
-      events_.After(delay_, [this, key, life, who = waiting.member, rank = entry->rank] {
-        const auto it = operations_.find(key);
-        if (it == operations_.end() || lives_[who] != life) return;
-        auto& inside = it->second.inside;
-        const auto mine = std::ranges::find(inside, who, &Waiting::member);
-        if (mine == inside.end()) return;
-        Callback callback = std::move(mine->done);
-        inside.erase(mine);
-        callback(Ended::kFailed, rank);
-      });
+std::vector<DataPlane::Result> DataPlane::Enter(const OpKey& key, const SharedRecord& record,
+                                                const Member& me, int process, std::int64_t serial,
+                                                Contribution contribution, const Reaches& reaches) {
+  Operation& operation = operations_[key];
+  operation.record = record;
+  Rank rank(-1);
+  for (const MemberEntry& entry : record->members) {
+    if (entry.member == me) rank = entry.rank;
+  }
+  MUSTER_CHECK(rank.value() >= 0, "a member enters an operation");
+  operation.calls[rank] = {process, serial};
+  operation.contributions[rank] = std::move(contribution);
+  operation.inside.insert(rank);
+  std::vector<Result> results;
+  for (const MemberEntry& entry : record->members) {
+    const auto it = gave_up_.find(entry.member);
+    if (it == gave_up_.end() || it->second < key.generation) continue;
+    results.push_back({process, serial, Ended::kFailed, entry.rank});
+    break;
+  }
+  operation.complete = operation.calls.size() == record->members.size();
+  if (operation.complete) Complete(operation, reaches, &results);
+  return results;
+}
+
+void DataPlane::Return(const OpKey& key, Rank rank) {
+  const auto it = operations_.find(key);
+  if (it == operations_.end()) return;
+  it->second.inside.erase(rank);
+  if (it->second.complete && it->second.inside.empty()) operations_.erase(it);
+}
+
+std::vector<DataPlane::Result> DataPlane::GiveUp(const Member& me, Generation last) {
+  std::vector<Result> results;
+  Generation& gave_up = gave_up_[me];
+  gave_up = std::max(gave_up, last);
+  for (auto it = operations_.begin(); it != operations_.end();) {
+    Operation& operation = it->second;
+    const auto entry = std::ranges::find(operation.record->members, me, &MemberEntry::member);
+    if (entry == operation.record->members.end() || it->first.generation > last) {
+      ++it;
+      continue;
+    }
+    operation.inside.erase(entry->rank);
+    for (const Rank rank : operation.inside) {
+      const Call& call = operation.calls.at(rank);
+      results.push_back({call.process, call.serial, Ended::kFailed, entry->rank});
+    }
+    // Nobody is in it any more, and nobody who comes later can complete it but by an error.
+    it = operation.inside.empty() ? operations_.erase(it) : std::next(it);
+  }
+  return results;
+}
+
+std::vector<DataPlane::Result> DataPlane::Reconsider(const Reaches& reaches) const {
+  std::vector<Result> results;
+  for (const auto& [key, operation] : operations_) {
+    if (operation.complete) Complete(operation, reaches, &results);
+  }
+  return results;
+}
+
+const std::map<Rank, Contribution>& DataPlane::Contributions(const OpKey& key) const {
+  const auto it = operations_.find(key);
+  MUSTER_CHECK(it != operations_.end() && it->second.complete, "a result needs all contributions");
+  return it->second.contributions;
+}
+
+Rank DataPlane::WaitsFor(const OpKey& key, Rank rank, const Reaches& reaches) const {
+  const auto it = operations_.find(key);
+  if (it == operations_.end()) return Rank(-1);
+  const Operation& operation = it->second;
+  const auto mine = operation.calls.find(rank);
+  for (const MemberEntry& entry : operation.record->members) {
+    if (entry.rank == rank) continue;
+    const auto peer = operation.calls.find(entry.rank);
+    if (peer == operation.calls.end()) return entry.rank;
+    if (mine != operation.calls.end() && !reaches(peer->second.process, mine->second.process)) {
+      return entry.rank;
     }
   }
-}
-
-void DataPlane::Leave(const Member& me, bool call) {
-  std::vector<Callback> callbacks;
-  for (auto& [key, operation] : operations_) {
-    auto& inside = operation.inside;
-    const auto mine = std::ranges::find(inside, me, &Waiting::member);
-    if (mine == inside.end()) continue;
-    callbacks.push_back(std::move(mine->done));
-    inside.erase(mine);
-  }
-  if (const auto it = pending_.find(me); it != pending_.end()) {
-    callbacks.push_back(std::move(it->second->done));
-    pending_.erase(it);
-  }
-  for (const Generation generation : joined_[me]) aborted_[me].insert(generation);
-  joined_[me].clear();
-  FailPeers(me);
-  if (!call) return;
-  for (Callback& callback : callbacks) callback(Ended::kAborted, Rank(-1));
-}
-
-void DataPlane::Abort(const Member& me) { Leave(me, true); }
-
-void DataPlane::Kill(const Member& me) {
-  ++lives_[me];
-  Leave(me, false);
+  return Rank(-1);
 }
 
 }  // namespace muster::sim

@@ -1,61 +1,81 @@
-// The collectives of one simulated job. An operation completes when all members of its generation
-// have entered it, and then on each rank at its own time: a failure in between leaves any subset
-// with a result. Who waits for a dead or aborted peer gets an error or hangs until it is aborted.
+// The collectives of one simulated job. An operation is complete when all members of its generation
+// have entered it, and then ends on each rank at its own time: a failure in between leaves any
+// subset of the ranks with a result. Who waits for a dead or aborted peer gets an error, or hangs
+// until it is interrupted. What a rank has sent before it died may still complete an operation.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <set>
-#include <string>
-#include <utility>
 #include <vector>
 
-#include "chaos/sim/events.h"
-#include "protocol/prng.h"
+#include "chaos/sim/action.h"
+#include "chaos/sim/checkers/restored_state.h"
 #include "protocol/records.h"
 
 namespace muster::sim {
 
-enum class Ended { kDone, kFailed, kAborted };
+using SharedRecord = std::shared_ptr<const GenerationRecord>;
+
+// What a rank brings into an operation.
+struct Contribution {
+  Piece held;     // kExchange: its memory, in the cut of the restore's base
+  Range deal;     // kReduce: its micro-batches
+  Wishes wishes;  // kVote
+};
 
 class DataPlane {
  public:
-  // `paused` says whether a worker's process stands still.
-  DataPlane(Events& events, Prng& prng, Duration delay)
-      : events_(events), prng_(prng), delay_(delay) {}
+  struct Result {
+    int process = -1;
+    std::int64_t serial = 0;
+    Ended how = Ended::kDone;
+    Rank peer{-1};
+  };
+  // Does what one process sends reach another?
+  using Reaches = std::function<bool(int from, int to)>;
 
-  using Callback = std::function<void(Ended, Rank failed_peer)>;
-  // `me` enters operation `name` of the record's generation. The callback comes once, later.
-  void Enter(const GenerationRecord& record, const Member& me, const std::string& name,
-             Callback done);
-  // Takes `me` out of whatever it is in (kAborted at once), and out of its communicators: peers
-  // that wait for it in generations up to now fail or hang.
-  void Abort(const Member& me);
-  // Its process is gone: like Abort, without a callback.
-  void Kill(const Member& me);
+  // `process`, as `rank` of the record, enters. The results are those that may come now, each at
+  // its own time; of several for one call the first counts.
+  [[nodiscard]] std::vector<Result> Enter(const OpKey& key, const SharedRecord& record,
+                                          const Member& me, int process, std::int64_t serial,
+                                          Contribution contribution, const Reaches& reaches);
+  // The call returned, with whatever result.
+  void Return(const OpKey& key, Rank rank);
+  // `me` aborts its communicators of all generations up to `last` (or dies): peers fail or hang.
+  [[nodiscard]] std::vector<Result> GiveUp(const Member& me, Generation last);
+  // A link between workers works again: what waited for it may go on.
+  [[nodiscard]] std::vector<Result> Reconsider(const Reaches& reaches) const;
+  // REQUIRES: the operation is complete and has not returned everywhere.
+  [[nodiscard]] const std::map<Rank, Contribution>& Contributions(const OpKey& key) const;
+  // The peer that a rank inside an operation waits for in vain, by order of rank.
+  [[nodiscard]] Rank WaitsFor(const OpKey& key, Rank rank, const Reaches& reaches) const;
 
- private:
-  struct Waiting {
-    Member member;
-    Callback done;
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(operations_, gave_up_);
+  }
+
+  struct Call {
+    int process = -1;
+    std::int64_t serial = 0;
   };
   struct Operation {
-    GenerationRecord record;
-    std::vector<Waiting> inside;
+    SharedRecord record;
+    std::map<Rank, Call> calls;  // entered
+    std::map<Rank, Contribution> contributions;
+    std::set<Rank> inside;  // entered and not returned
+    bool complete = false;
   };
-  using Key = std::pair<Generation, std::string>;
-  void Leave(const Member& me, bool call);
-  void FailPeers(const Member& me);
 
-  Events& events_;
-  Prng& prng_;
-  const Duration delay_;
-  std::map<Key, Operation> operations_;
-  std::map<Member, std::shared_ptr<Waiting>> pending_;  // complete, its callback on the way
-  std::map<Member, std::set<Generation>> joined_;       // communicators that exist
-  std::map<Member, std::set<Generation>> aborted_;      // and those given up
-  std::map<Member, std::uint64_t> lives_;               // callbacks of an earlier life are dropped
+ private:
+  static void Complete(const Operation& operation, const Reaches& reaches,
+                       std::vector<Result>* results);
+
+  std::map<OpKey, Operation> operations_;
+  std::map<Member, Generation> gave_up_;
 };
 
 }  // namespace muster::sim

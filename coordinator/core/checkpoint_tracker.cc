@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "coordinator/core/durable_state.h"
+#include "protocol/mutants.h"
 
 namespace muster::coordinator {
 
@@ -29,6 +30,15 @@ constexpr std::size_t kMaxGivenUp = 64;
 
 std::string KeyText(const CheckpointKey& key) { return CheckpointDirectory(key); }
 
+bool SameKey(const CheckpointKey& a, const CheckpointKey& b) {
+  return Planted(Mutant::kKeyByStepAlone) ? a.step == b.step : a == b;
+}
+
+// Void, and so left out for good?
+bool Voided(const JobRecord& record, const CheckpointKey& key) {
+  return IsVoid(record, key) && !Planted(Mutant::kLateCommitAnyLineage);
+}
+
 }  // namespace
 
 void CheckpointTracker::Put(const JobRecord& record, const CheckpointEntry& entry,
@@ -38,12 +48,13 @@ void CheckpointTracker::Put(const JobRecord& record, const CheckpointEntry& entr
 
 CheckpointEntry* CheckpointTracker::FindEntry(const CheckpointKey& key) {
   const auto it = std::ranges::find_if(
-      entries_, [&](const CheckpointEntry& entry) { return entry.record.key == key; });
+      entries_, [&](const CheckpointEntry& entry) { return SameKey(entry.record.key, key); });
   return it == entries_.end() ? nullptr : &*it;
 }
 
 bool CheckpointTracker::GivenUp(const CheckpointKey& key) const {
-  return std::ranges::find(given_up_, key) != given_up_.end();
+  return std::ranges::any_of(given_up_,
+                             [&](const CheckpointKey& old) { return SameKey(old, key); });
 }
 
 const CheckpointRecord* CheckpointTracker::ManifestDue() const {
@@ -79,7 +90,7 @@ std::size_t CheckpointTracker::Footprint() const {
 
 void CheckpointTracker::Expect(const JobRecord& record, const CheckpointKey& key,
                                const GenerationRecord& writing, Instant deadline) {
-  if (FindEntry(key) != nullptr || GivenUp(key) || IsVoid(record, key)) return;
+  if (FindEntry(key) != nullptr || GivenUp(key) || Voided(record, key)) return;
   saves_.try_emplace(key, Save{writing, {}, deadline});
 }
 
@@ -97,7 +108,7 @@ CheckpointTracker::Progress CheckpointTracker::OnShardWritten(const JobRecord& r
     progress.problem = fmt::format("shard of {} refused: not of the generation that writes", name);
     return progress;
   }
-  if (IsVoid(record, shard.key)) {
+  if (Voided(record, shard.key)) {
     progress.problem = fmt::format("shard of {} refused: a rollback made it void", name);
     return progress;
   }
@@ -135,6 +146,7 @@ CheckpointTracker::Progress CheckpointTracker::Complete(const JobRecord& record,
   Put(record, entry, effects);
   Progress progress;
   progress.completed = key;
+  if (Planted(Mutant::kRetentionAtCommit)) progress.remove = Retain(record, {}, effects);
   return progress;
 }
 
@@ -162,7 +174,7 @@ CheckpointTracker::Progress CheckpointTracker::OnManifestWritten(
   Progress progress;
   CheckpointEntry* entry = FindEntry(message.key);
   if (entry == nullptr || entry->state != CheckpointState::kComplete) return progress;
-  if (IsVoid(record, message.key)) {
+  if (Voided(record, message.key) && !Planted(Mutant::kAnnounceVoid)) {
     entry->state = CheckpointState::kVoid;
     Put(record, *entry, effects);
     progress.problem = fmt::format("{} is void: a rollback went below it", KeyText(message.key));
@@ -188,8 +200,15 @@ std::vector<RemoveCheckpoint> CheckpointTracker::Retain(const JobRecord& record,
   std::int32_t kept = 0;
   for (auto it = entries_.rbegin(); it != entries_.rend(); ++it) {
     const CheckpointKey& key = it->record.key;
-    const bool counts = it->state == CheckpointState::kAnnounced &&
-                        it->strikes < kCheckpointStrikes && !IsVoid(record, key);
+    bool counts = it->state == CheckpointState::kAnnounced && it->strikes < kCheckpointStrikes &&
+                  !IsVoid(record, key);
+    if (Planted(Mutant::kRetentionCountsVoid)) {
+      counts =
+          counts || it->state == CheckpointState::kAnnounced || it->state == CheckpointState::kVoid;
+    }
+    if (Planted(Mutant::kRetentionAtCommit)) {
+      counts = counts || it->state == CheckpointState::kComplete;
+    }
     if (counts && kept++ < record.spec.checkpoint_keep) continue;
     if (it->state == CheckpointState::kComplete || (in_use && *in_use == key)) continue;
     if (it->state != CheckpointState::kDeleting) {
@@ -204,7 +223,8 @@ std::vector<RemoveCheckpoint> CheckpointTracker::Retain(const JobRecord& record,
 bool CheckpointTracker::OnRemoved(const JobRecord& record, const CheckpointRemoved& message,
                                   Effects* effects) {
   const auto removed = std::erase_if(entries_, [&](const CheckpointEntry& entry) {
-    return entry.record.key == message.key && entry.state == CheckpointState::kDeleting;
+    return SameKey(entry.record.key, message.key) &&
+           (entry.state == CheckpointState::kDeleting || Planted(Mutant::kKeyByStepAlone));
   });
   if (removed > 0) effects->persist.emplace_back(DropCheckpoint{record.job, message.key});
   return removed > 0;
@@ -254,15 +274,16 @@ std::vector<CheckpointTracker::Progress> CheckpointTracker::MarkVoid(const JobRe
   std::vector<Progress> given_up;
   for (CheckpointEntry& entry : entries_) {
     if (entry.state == CheckpointState::kVoid || entry.state == CheckpointState::kDeleting ||
-        !IsVoid(record, entry.record.key)) {
+        !Voided(record, entry.record.key)) {
       continue;
     }
+    if (entry.state == CheckpointState::kComplete && Planted(Mutant::kAnnounceVoid)) continue;
     entry.state = CheckpointState::kVoid;
     Put(record, entry, effects);
   }
   std::vector<CheckpointKey> dead;
   for (const auto& [key, save] : saves_) {
-    if (IsVoid(record, key)) dead.push_back(key);
+    if (Voided(record, key)) dead.push_back(key);
   }
   for (const CheckpointKey& key : dead) {
     given_up.push_back(GiveUp(key, "a rollback made it void"));
@@ -293,7 +314,7 @@ bool CheckpointTracker::Strike(const JobRecord& record, const CheckpointKey& key
   CheckpointEntry* entry = FindEntry(key);
   if (entry == nullptr) return false;
   entry->strikes = bad ? kCheckpointStrikes : entry->strikes + 1;
-  Put(record, *entry, effects);
+  if (!Planted(Mutant::kVolatileStrikes)) Put(record, *entry, effects);
   return entry->strikes >= kCheckpointStrikes;
 }
 

@@ -4,6 +4,8 @@
 #include <map>
 #include <tuple>
 
+#include "protocol/mutants.h"
+
 namespace muster::coordinator {
 
 SilenceVerdict JudgeSilence(const SilenceView& view) {
@@ -32,7 +34,9 @@ std::vector<Straggler> FindStragglers(const std::vector<ProgressView>& members, 
   std::vector<Straggler> stragglers;
   if (newest == 0 || waited < timeout) return stragglers;
   for (const ProgressView& member : members) {
-    if (member.operations >= newest || member.phase_in_force) continue;
+    const bool late =
+        Planted(Mutant::kAccuseWaitingRank) ? member.waiting : member.operations < newest;
+    if (!late || member.phase_in_force) continue;
     stragglers.push_back({member.member, newest, waited});
   }
   return stragglers;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "protocol/mutants.h"
+
 namespace muster::coordinator {
 
 namespace {
@@ -15,10 +17,14 @@ Generation NextGeneration(JobRecord& record) {
 }
 
 void RaiseHighest(JobRecord& record, Generation seen) {
+  if (Planted(Mutant::kLowNumber)) return;
+  if (Planted(Mutant::kReuseNumber)) seen = Generation(seen.value() - 1);
   record.highest = std::max(record.highest, seen);
 }
 
 void AddRollback(JobRecord& record, Generation generation, Step step) {
+  const std::int64_t open = Planted(Mutant::kRollbackOfKnownAndOpen) ? 1 : 0;
+  Note(generation.value(), record.committed.value() + open);
   std::erase_if(record.rollbacks, [&](const Rollback& old) { return old.step >= step; });
   record.rollbacks.push_back({generation, step});
   if (record.rollbacks.size() > kMaxRollbacks) record.rollbacks.erase(record.rollbacks.begin());
@@ -30,6 +36,9 @@ void DropMootRollbacks(JobRecord& record, Generation writer) {
 
 bool IsVoid(const JobRecord& record, const CheckpointKey& key) {
   return std::ranges::any_of(record.rollbacks, [&](const Rollback& rollback) {
+    if (Planted(Mutant::kRollbackOfKnownSteps) || Planted(Mutant::kRollbackOfKnownAndOpen)) {
+      if (key.step.value() > Noted(rollback.generation.value())) return false;
+    }
     return rollback.generation > key.generation && key.step > rollback.step;
   });
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "coordinator/core/durable_state.h"
+#include "protocol/mutants.h"
 
 namespace muster::coordinator {
 
@@ -18,7 +19,7 @@ Job::Job(const Config& config, StoredJob stored, bool adopting, Prng* prng, Effe
       adopting_(adopting),
       committed_(record_.committed) {
   if (adopting) StartAdopting(now);
-  if (record_.end) return;
+  if (record_.end && !Planted(Mutant::kEndIgnored)) return;
   SetStarted(record_.started, now);
   AwaitMembers(now);
   if (record_.started && !record_.latest_started) {
@@ -49,6 +50,9 @@ void Job::AwaitMembers(Instant now) {
     worker.order = next_order_++;
     worker.last_heard = now + timing().lease;
     worker.closed_at = now + timing().lease;
+    if (Planted(Mutant::kRestartGivesUpAtOnce)) {
+      worker.last_heard = worker.closed_at = now + Duration::Nanos(-timing().lease.nanos());
+    }
     worker.beat_changed = now;
     leases_.Watch(worker.closed_at, worker.member);
     workers_.emplace(entry.member, std::move(worker));
@@ -61,6 +65,11 @@ Job::Worker* Job::BySession(SessionId session) {
 }
 
 Job::Worker* Job::FindWorker(const Member& member) {
+  if (Planted(Mutant::kAssignByName)) {
+    for (auto& [other, worker] : workers_) {
+      if (other.worker == member.worker && worker.connected) return &worker;
+    }
+  }
   const auto it = workers_.find(member);
   return it == workers_.end() ? nullptr : &it->second;
 }
@@ -115,7 +124,7 @@ bool Job::OnLauncherHello(SessionId session, const LauncherHello& hello, Instant
 }
 
 bool Job::OnHello(SessionId session, const Hello& hello, const std::string& peer, Instant now) {
-  if (record_.end) {
+  if (record_.end && !Planted(Mutant::kEndIgnored)) {
     effects_->sends.push_back({session, Ended{*record_.end, false}});
     return false;
   }
@@ -188,6 +197,8 @@ bool Job::Admit(SessionId session, const Hello& hello, Instant now) {
   Connect(worker, session, hello);
   if (fresh) {
     worker.beat_changed = now;
+    if (Planted(Mutant::kJoinWindowRearmed) && quorum_since_) quorum_since_ = now;
+    if (Planted(Mutant::kSettleRearmed) && round_) round_->settle_until = now + config_.settle;
     const Slot slot{hello.member.worker, hello.node};
     worker.drained = IsDrained(slot.worker, slot.node);
     cooldowns_.NoteReturn(slot, hello.pid, cooldown_rules(), now);
@@ -214,7 +225,8 @@ bool Job::Attach(SessionId session, const Hello& hello, Instant now) {
                       (worker != nullptr && worker->suspicion && worker->suspicion->dead);
     const bool ours = attachment.record.lineage == record_.lineage ||
                       (in_started && attachment.record.lineage == record_.started->lineage);
-    if (!ours || (!in_started && !in_latest) || dead) {
+    const bool fences = !Planted(Mutant::kEvictedNotFenced);
+    if (fences && (!ours || (!in_started && !in_latest) || dead)) {
       return RefuseHello(
           session, Code::kFenced,
           fmt::format("the job went on without this incarnation of worker {} "
@@ -268,12 +280,13 @@ void Job::CatchUp(Worker& worker, const Hello& hello, bool fresh, Instant now) {
   const Attachment& attachment = *hello.attachment;
   const Generation running = record_.started->generation;
   // It has given this generation up, or is about to: it was interrupted for a later one.
-  if (std::max(hello.highest, attachment.aborted_for) > running ||
-      attachment.record.generation != running) {
+  const bool given_up = std::max(hello.highest, attachment.aborted_for) > running ||
+                        attachment.record.generation != running;
+  if (given_up && !Planted(Mutant::kRestartKeepsGeneration)) {
     BeginRound(Cause::kCoordinatorRestart, true, now);
     return;
   }
-  worker.stopped = attachment.stopped;
+  if (!Planted(Mutant::kStopForgotten)) worker.stopped = attachment.stopped;
   if (!attachment.started) Send(worker, Start{running});
   wished_ = false;  // asked again by CheckGrowth, of this one too
 }
@@ -287,6 +300,9 @@ void Job::CatchUpRound(Worker& worker, const Hello& hello, bool fresh, Instant n
     return;
   }
   if (!round_->assigned) {
+    if (Planted(Mutant::kLowerAssignAccepted) && record_.latest && !record_.latest_started) {
+      Send(worker, Assign{*record_.latest});  // what it may have missed, of no use any more
+    }
     Ask(worker, now);
     return;
   }

@@ -100,6 +100,10 @@ class Job {
     bool forced = false;       // an operator did not wait for that
     int attempt = 1;           // generations assigned since the last one that committed a step, + 1
     std::set<Member> accused;  // by others, of a data connection that failed
+    // The first link that was reported of the generation that broke; later reports may be of
+    // members that had given it up by then. And who was in that generation.
+    std::optional<std::pair<Member, Member>> link;
+    std::vector<Member> linked;
     std::map<Member, Ready> ready;
     Instant answered;  // when the decision was taken
     bool assigned = false;
@@ -126,6 +130,7 @@ class Job {
   void StartAdopting(Instant now);
   void Adopt(const Hello& hello, Instant now);
   void TryAdopt(Instant now);
+  bool NoteWhileAdopting(const Member& member, Generation generation, bool breaks);
   [[nodiscard]] std::optional<GenerationRecord> StartedBefore(const GenerationRecord& record) const;
   void ForceOut(const GenerationRecord& running, Instant now);
   [[nodiscard]] Lineage FreshLineage() { return Lineage(prng_->Next() | 1U); }  // zero means none
@@ -185,7 +190,9 @@ class Job {
   void CheckCooldowns(Instant now);
   [[nodiscard]] CooldownRules cooldown_rules() const;
   void NoteCommit(Step committed, Instant now);
-  void NoteBadPair(const Member& a, const Member& b, Generation generation, Instant now);
+  // A member says that its link to a peer failed in a generation.
+  void ReportLink(const Member& a, const Member& b, const GenerationRecord& record);
+  void JudgeLinks(Instant now);
   [[nodiscard]] Duration ProgressTimeout() const;
   [[nodiscard]] SilenceView SilenceOf(const Worker& worker, Instant now) const;
   [[nodiscard]] bool LauncherSaysAlive(const Worker& worker) const;
@@ -275,17 +282,14 @@ class Job {
   Instant stop_until_ = Instant::Never();  // when members that have not stopped are interrupted
   bool adopting_ = false;
   std::map<Member, Attachment> adoption_;
+  std::set<Member> adoption_dead_;  // proven so after they had reported
   Instant adopt_until_;
 
   Instant next_progress_check_ = Instant::Never();
   Instant last_commit_at_;
   std::deque<Duration> step_times_;
   std::int64_t steps_in_generation_ = 0;
-  struct BadPair {
-    int failures = 0;       // in as many generations
-    Generation generation;  // the last of them
-  };
-  std::map<std::pair<Member, Member>, BadPair> bad_pairs_;
+  std::map<std::pair<Member, Member>, int> bad_pairs_;  // failures, each in another generation
 
   Step committed_;
   double loss_ = 0;

@@ -5,23 +5,37 @@
 
 #include "coordinator/core/durable_state.h"
 #include "coordinator/core/job.h"
+#include "protocol/mutants.h"
+#include "protocol/prng.h"
 
 namespace muster::coordinator {
 
 void Job::StartAdopting(Instant now) {
   adopting_ = true;
   adopt_until_ = now + config_.autonomy + timing().lease;
+  if (Planted(Mutant::kCoordinatorTimerFirst)) adopt_until_ = now + config_.autonomy / 2;
   round_.reset();  // nothing was decided in it
   quorum_since_.reset();
 }
 
 void Job::Adopt(const Hello& hello, Instant now) {
   adoption_[hello.member] = *hello.attachment;
+  adoption_dead_.erase(hello.member);
   Publish(
       EventKind::kAdopted, now,
       fmt::format("worker {} reports generation {}; this coordinator's store knew nothing of it",
                   hello.member.worker.value(), hello.attachment->record.generation.value()),
       hello.member);
+}
+
+// What a member says of its generation before that is adopted, and says only once. `breaks`: the
+// generation cannot go on as it is. True when it is the one that this member reported.
+bool Job::NoteWhileAdopting(const Member& member, Generation generation, bool breaks) {
+  if (!adopting_) return false;
+  const auto it = adoption_.find(member);
+  if (it == adoption_.end() || it->second.record.generation != generation) return false;
+  it->second.stopped = it->second.stopped || breaks;
+  return true;
 }
 
 // The generation whose state the members of a record that never started still hold. One of them may
@@ -60,12 +74,15 @@ void Job::TryAdopt(Instant now) {
     return;
   }
   const GenerationRecord running = greatest->second.record;
-  const bool all = std::ranges::all_of(
-      running.members, [&](const MemberEntry& entry) { return adoption_.contains(entry.member); });
+  const bool any = Planted(Mutant::kAdoptOnAnyReport);
+  const bool all = any || std::ranges::all_of(running.members, [&](const MemberEntry& entry) {
+                     return adoption_.contains(entry.member);
+                   });
   if (!all && now < adopt_until_) return;
   adopting_ = false;
   bool has_started = false;
-  bool broken = !all || record_.highest > running.generation;  // some were interrupted
+  // Some were interrupted, or are no more.
+  bool broken = !all || record_.highest > running.generation || !adoption_dead_.empty();
   for (const auto& [member, attachment] : adoption_) {
     if (Find(running, member) == nullptr) continue;
     const bool in_it = attachment.record.generation == running.generation;
@@ -85,8 +102,9 @@ void Job::TryAdopt(Instant now) {
   }
   if (!has_started) committed_ = running.restore.step;  // it has committed nothing above that
   for (const Member& member : members_) {
-    // Silent for too long, or left out by the record that is taken over.
-    if (adoption_.contains(member) && Find(running, member) != nullptr) continue;
+    // Silent for too long, proven dead, or left out by the record that is taken over.
+    const bool here = (any || adoption_.contains(member)) && !adoption_dead_.contains(member);
+    if (here && Find(running, member) != nullptr) continue;
     record_.gone.push_back(member);
     Dismiss(member, false, now);
   }
@@ -97,6 +115,7 @@ void Job::TryAdopt(Instant now) {
   AwaitMembers(now);
   if (!all) ForceOut(running, now);
   adoption_.clear();
+  adoption_dead_.clear();
   AskDrained(now);  // who turns out to be a member may have been drained meanwhile
   Persist();
   Publish(EventKind::kAdopted, now,
@@ -114,10 +133,13 @@ void Job::ForceOut(const GenerationRecord& running, Instant now) {
   forced.lineage = FreshLineage();
   forced.previous = record_.started ? record_.started->generation : Generation();
   forced.decision = {forced.previous, committed_.Next(), Outcome::kVoid, {}};
+  forced.restore.step = committed_;
   record_.lineage = forced.lineage;
   record_.latest = forced;
   record_.latest_started = false;
-  AddRollback(record_, forced.generation, committed_);
+  if (!Planted(Mutant::kForceWithoutRollback)) {
+    AddRollback(record_, forced.generation, committed_);
+  }
   Publish(
       EventKind::kRolledBack, now,
       fmt::format("adopted without all members: every step above {} is void", committed_.value()));

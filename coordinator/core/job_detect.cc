@@ -5,6 +5,7 @@
 
 #include "coordinator/core/durable_state.h"
 #include "coordinator/core/job.h"
+#include "protocol/mutants.h"
 
 namespace muster::coordinator {
 
@@ -37,7 +38,7 @@ void Job::OnTick(Instant now) { Evaluate(now); }
 // Everything that may follow from the last input or from the time. Each part is a cheap no-op when
 // it has nothing to do.
 void Job::Evaluate(Instant now) {
-  if (record_.end) return;
+  if (record_.end && !Planted(Mutant::kEndIgnored)) return;
   if (adopting_) TryAdopt(now);
   CheckCooldowns(now);
   CheckSilence(now);
@@ -57,6 +58,7 @@ void Job::Evaluate(Instant now) {
 bool Job::Heard(Worker& worker, Instant now) {
   worker.last_heard = std::max(worker.last_heard, now);
   if (!worker.suspicion || worker.suspicion->sticky) return false;
+  if (Planted(Mutant::kSuspicionNotWithdrawn)) return false;
   worker.suspicion.reset();
   leases_.Watch(now + timing().lease, worker.member);
   if (round_) {
@@ -73,6 +75,7 @@ void Job::Suspect(Worker& worker, Cause cause, std::string evidence, bool sticky
   if (worker.suspicion && (worker.suspicion->dead || !dead)) return;  // nothing stronger
   const Instant since = worker.suspicion ? worker.suspicion->since : now;
   worker.suspicion = Suspicion{cause, evidence, since, sticky, dead};
+  if (dead && adoption_.contains(worker.member)) adoption_dead_.insert(worker.member);
   Publish(dead ? EventKind::kWorkerDead : EventKind::kWorkerSuspected, now,
           fmt::format("worker {}: {}", worker.member.worker.value(), evidence), worker.member);
   if (!round_) return;
@@ -82,6 +85,7 @@ void Job::Suspect(Worker& worker, Cause cause, std::string evidence, bool sticky
     AddBlame(round_->incident, {worker.member, cause, std::move(evidence)});
     if (round_->incident.cause == Cause::kOperationFailed) round_->incident.cause = cause;
   }
+  if (Planted(Mutant::kSettleRearmed)) round_->settle_until = now + config_.settle;
   // Proof needs no time to settle.
   if (dead && !round_->assigned) round_->settle_until = std::min(round_->settle_until, now);
 }
@@ -126,7 +130,8 @@ void Job::CheckSilence(Instant now) {
             : fmt::format("silent for {:.2f} s, longer than the failure timeout of {} ms", silent,
                           timing().lease.millis());
     if (Counts(member)) {
-      Suspect(*worker, verdict.cause, evidence, false, false, now);
+      const bool final = Planted(Mutant::kFenceAtLease);
+      Suspect(*worker, verdict.cause, evidence, final, final, now);
       continue;
     }
     Publish(EventKind::kWorkerDead, now,
@@ -285,7 +290,8 @@ bool Job::MemberLeaves() const {
 
 bool Job::Wanted() const {
   if (MemberLeaves()) return true;
-  if (record_.started->world_size() >= record_.spec.max_workers) return false;
+  const bool full = record_.started->world_size() >= record_.spec.max_workers;
+  if (full && !Planted(Mutant::kGrowthLoops)) return false;
   return std::ranges::any_of(workers_, [&](const auto& entry) {
     const Worker& worker = entry.second;
     return worker.connected && worker.able && !worker.leaving && !worker.suspicion &&
@@ -341,24 +347,37 @@ void Job::NoteCommit(Step committed, Instant now) {
   last_round_.reset();
 }
 
-// Both ends and several operations report one failure of a link: it counts once a generation.
-void Job::NoteBadPair(const Member& a, const Member& b, Generation generation, Instant now) {
-  if (a == b) return;
+void Job::ReportLink(const Member& a, const Member& b, const GenerationRecord& record) {
+  if (a == b || round_->link) return;
+  round_->link = std::minmax(a, b);
+  round_->linked.clear();
+  for (const MemberEntry& entry : record.members) round_->linked.push_back(entry.member);
+}
+
+// All have answered. A failed link is the link's fault only when nobody in that generation was
+// lost: otherwise whoever reported it may have met the end of a member, or of a peer that had met
+// it.
+void Job::JudgeLinks(Instant now) {
+  if (!round_->link) return;
+  const auto pair = *std::exchange(round_->link, std::nullopt);
+  const bool all_well = std::ranges::all_of(round_->linked, [&](const Member& member) {
+    const Worker* worker = FindWorker(member);
+    return worker != nullptr && worker->connected && !worker->suspicion && !worker->leaving &&
+           round_->ready.contains(member);
+  });
+  if (!all_well) return;
   // An incarnation that is gone does not come back.
   std::erase_if(bad_pairs_, [&](const auto& noted) {
     return FindWorker(noted.first.first) == nullptr || FindWorker(noted.first.second) == nullptr;
   });
-  BadPair& noted = bad_pairs_[std::minmax(a, b)];
-  if (noted.generation == generation) return;
-  noted.generation = generation;
-  ++noted.failures;
+  ++bad_pairs_[pair];
   std::vector<std::pair<Member, Member>> bad;
-  for (const auto& [pair, link] : bad_pairs_) {
-    const Worker* first = FindWorker(pair.first);
-    const Worker* second = FindWorker(pair.second);
+  for (const auto& [ends, failures] : bad_pairs_) {
+    const Worker* first = FindWorker(ends.first);
+    const Worker* second = FindWorker(ends.second);
     const bool both_live = first != nullptr && second != nullptr && !first->suspicion &&
                            !second->suspicion && first->connected && second->connected;
-    if (link.failures >= kFailuresOfBadPair && both_live) bad.push_back(pair);
+    if (failures >= kFailuresOfBadPair && both_live) bad.push_back(ends);
   }
   for (const Member& member : CoverBadPairs(bad)) {
     Suspect(*FindWorker(member), Cause::kOperationFailed,

@@ -6,6 +6,7 @@
 
 #include "coordinator/core/durable_state.h"
 #include "coordinator/core/job.h"
+#include "protocol/mutants.h"
 
 namespace muster::coordinator {
 
@@ -27,7 +28,7 @@ void Job::Dismiss(const Member& member, bool left, Instant now) {
   if (it->second.connected) {
     if (left) {
       Send(it->second, Ended{{EndKind::kFinished, committed_, "left as asked"}, true});
-    } else {
+    } else if (!Planted(Mutant::kEvictedNotFenced)) {
       Send(it->second, Refused{Code::kFenced, "the job goes on without this incarnation"});
       effects_->closes.push_back(it->second.session);
     }
@@ -84,7 +85,7 @@ void Job::Decide(const StepResolution& resolution, const RestoreDecision& restor
   }
   record_.latest = record;
   record_.latest_started = false;
-  Persist();
+  if (!Planted(Mutant::kAssignBeforeDurable)) Persist();
   for (const auto& progress : checkpoints_.MarkVoid(record_, effects_)) Apply(progress, now);
   round_->assigned = true;
   round_->record = record;

@@ -5,11 +5,13 @@
 
 #include "coordinator/core/durable_state.h"
 #include "coordinator/core/job.h"
+#include "protocol/mutants.h"
 
 namespace muster::coordinator {
 
 void Job::OnMessage(SessionId session, const Message& message, Instant now) {
-  if (record_.end) return;  // that a worker exits now is no news
+  // That a worker exits now is no news.
+  if (record_.end && !Planted(Mutant::kEndIgnored)) return;
   if (const auto it = launchers_.find(session); it != launchers_.end()) {
     if (const auto* attest = std::get_if<Attest>(&message)) OnAttest(*attest, it->second, now);
     Evaluate(now);
@@ -63,13 +65,14 @@ void Job::On(Worker& worker, const Heartbeat& beat, Instant now) {
 
 void Job::On(Worker& worker, const Ready& ready, Instant now) {
   if (!round_ && record_.started && IsMember(worker.member) &&
-      ready.forming > record_.started->generation) {
+      ready.forming > record_.started->generation && !Planted(Mutant::kRestartKeepsGeneration)) {
     // An answer to a coordinator that is no more: this member has given up its generation.
     RaiseHighest(record_, ready.forming);
     BeginRound(Cause::kCoordinatorRestart, true, now);
     return;
   }
-  if (!round_ || round_->assigned || ready.forming != round_->number) return;
+  if (!round_ || round_->assigned) return;
+  if (ready.forming != round_->number && !Planted(Mutant::kStaleReadyAccepted)) return;
   const bool ours = ready.lineage == record_.lineage ||
                     (record_.started && ready.lineage == record_.started->lineage);
   if (ready.generation.value() != 0 && !ours) {
@@ -81,6 +84,7 @@ void Job::On(Worker& worker, const Ready& ready, Instant now) {
 }
 
 void Job::On(Worker& worker, const Formed& formed, Instant) {
+  NoteWhileAdopting(worker.member, formed.generation, true);
   if (!round_ || !round_->assigned || formed.generation != round_->number ||
       Find(round_->record, worker.member) == nullptr) {
     return;
@@ -89,6 +93,7 @@ void Job::On(Worker& worker, const Formed& formed, Instant) {
 }
 
 void Job::On(Worker& worker, const FormFailed& failed, Instant now) {
+  NoteWhileAdopting(worker.member, failed.generation, true);
   if (!round_ || !round_->assigned || failed.generation != round_->number) return;
   const Restore& restore = round_->record.restore;
   std::string detail =
@@ -101,15 +106,18 @@ void Job::On(Worker& worker, const FormFailed& failed, Instant now) {
               fmt::format("{} is struck out: {}", restore.directory, failed.reason), worker.member);
     }
   }
-  if (failed.peer.value() >= 0 && failed.peer.value() < round_->record.world_size()) {
-    const auto index = static_cast<std::size_t>(failed.peer.value());
-    NoteBadPair(worker.member, round_->record.members[index].member, failed.generation, now);
-  }
+  const GenerationRecord broken = round_->record;
   Publish(EventKind::kForming, now, std::move(detail), worker.member);
   BeginRound(Cause::kFormingFailed, false, now);
+  if (!round_) return;  // one attempt too many: the job has ended
+  if (failed.peer.value() >= 0 && failed.peer.value() < broken.world_size()) {
+    const auto index = static_cast<std::size_t>(failed.peer.value());
+    ReportLink(worker.member, broken.members[index].member, broken);
+  }
 }
 
 void Job::On(Worker& worker, const OperationFailed& failed, Instant now) {
+  NoteWhileAdopting(worker.member, failed.generation, true);
   if (!record_.started || !record_.latest_started ||
       failed.generation != record_.started->generation || !IsMember(worker.member)) {
     return;
@@ -122,7 +130,7 @@ void Job::On(Worker& worker, const OperationFailed& failed, Instant now) {
     const auto index = static_cast<std::size_t>(failed.peer.value());
     blame.member = record_.started->members[index].member;
     Worker* peer = FindWorker(blame.member);
-    NoteBadPair(worker.member, blame.member, failed.generation, now);
+    ReportLink(worker.member, blame.member, *record_.started);
     if (blame.member != worker.member) round_->accused.insert(blame.member);
     // Its session closed as well as its data connection: two witnesses, no grace needed.
     if (peer != nullptr && peer != &worker && !peer->connected && now >= peer->closed_at &&
@@ -138,6 +146,7 @@ void Job::On(Worker& worker, const OperationFailed& failed, Instant now) {
 }
 
 void Job::On(Worker& worker, const Stopped& stopped, Instant now) {
+  NoteWhileAdopting(worker.member, stopped.generation, true);
   if (round_ || !record_.started || stopped.generation != record_.started->generation ||
       !IsMember(worker.member)) {
     return;
@@ -147,6 +156,7 @@ void Job::On(Worker& worker, const Stopped& stopped, Instant now) {
 }
 
 void Job::On(Worker& worker, const Finished& done, Instant now) {
+  if (NoteWhileAdopting(worker.member, done.generation, false)) worker.finished = true;
   if (!record_.started || done.generation != record_.started->generation ||
       !IsMember(worker.member)) {
     return;
@@ -163,7 +173,8 @@ void Job::OnAttest(const Attest& attest, const NodeName& node, Instant now) {
   }
   attested_.erase(key);
   for (auto& [member, worker] : workers_) {
-    if (member.worker != attest.worker || worker.pid != attest.pid || worker.node != node) continue;
+    const bool it = member.worker == attest.worker && worker.pid == attest.pid;
+    if ((!it && !Planted(Mutant::kEvictNodeMate)) || worker.node != node) continue;
     const std::string evidence = fmt::format("launcher of node {} saw pid {} end: {}", node.value(),
                                              attest.pid, attest.detail);
     Suspect(worker, Cause::kProcessDied, evidence, true, true, now);

@@ -5,6 +5,7 @@
 
 #include "coordinator/core/durable_state.h"
 #include "coordinator/core/job.h"
+#include "protocol/mutants.h"
 
 namespace muster::coordinator {
 
@@ -38,18 +39,23 @@ Incident Job::IncidentOf(Cause cause, Instant now) {
 }
 
 void Job::BeginRound(Cause cause, bool conclusive, Instant now) {
-  if (record_.end) return;
+  if (record_.end && !Planted(Mutant::kEndIgnored)) return;
   Round next;
   next.number = NextGeneration(record_);
   next.cause = cause;
   next.begun = next.first_begun = now;
   next.deadline = now + config_.forming_timeout;
   next.autonomy_until = now + config_.autonomy + timing().lease;
+  if (Planted(Mutant::kCoordinatorTimerFirst)) next.autonomy_until = now + config_.autonomy / 2;
   if (round_) {
     next.first_begun = round_->first_begun;
     next.autonomy_until = round_->autonomy_until;
     next.forced = round_->forced;
     next.attempt = round_->attempt + (round_->assigned ? 1 : 0);
+    if (!round_->assigned) {
+      next.link = round_->link;
+      next.linked = round_->linked;
+    }
   } else if (last_round_) {
     next.attempt = last_round_->attempt + 1;
   }
@@ -131,11 +137,20 @@ std::vector<Ready> Job::SurvivorAnswers() const {
     }
     if (ready->second.generation == record_.started->generation) answers.push_back(ready->second);
   }
+  if (Planted(Mutant::kJoinerCountsAsSurvivor)) {
+    for (const auto& [member, ready] : round_->ready) {
+      if (!IsMember(member)) answers.push_back(ready);
+    }
+  }
   return answers;
 }
 
 std::optional<StepDecision> Job::Inherited() const {
   if (!record_.latest || record_.latest_started || !SameBroken(*record_.latest, record_.started)) {
+    return std::nullopt;
+  }
+  if (Planted(Mutant::kForgetDecision)) return std::nullopt;
+  if (Planted(Mutant::kOnlyCommitsFinal) && record_.latest->decision.outcome == Outcome::kVoid) {
     return std::nullopt;
   }
   return record_.latest->decision;
@@ -156,6 +171,7 @@ std::vector<Rank> Job::Holders(const StepResolution& resolution, bool leavers) c
     const Ready& answer = ready->second;
     if (!answer.holds_state || answer.generation != record_.started->generation) continue;
     const bool there = answer.committed == resolution.committed;
+    if (Planted(Mutant::kCleanBoundarySourcesOnly) && answer.open) continue;
     const bool prepared = answer.open && answer.open->prepared &&
                           answer.open->step == resolution.committed &&
                           answer.committed.Next() == resolution.committed;
@@ -264,6 +280,10 @@ void Job::AdvanceRound(Instant now) {
     SetWait(std::move(wait), now);
     if (too_few) ReleaseUnable(resolution);
     return;
+  }
+  if (round_->link) {
+    JudgeLinks(now);
+    return AdvanceRound(now);  // somebody may be out now
   }
   RestoreDecision restore = PlanRestoreOf(resolution, false);
   const HoldersView view = HoldersViewOf(members, resolution, restore, now);

@@ -5,11 +5,12 @@
 
 #include "coordinator/core/durable_state.h"
 #include "coordinator/core/job.h"
+#include "protocol/mutants.h"
 
 namespace muster::coordinator {
 
 Instant Job::NextDeadline() const {
-  if (record_.end) return Instant::Never();
+  if (record_.end && !Planted(Mutant::kEndIgnored)) return Instant::Never();
   Instant next = std::min(leases_.Next(), checkpoints_.NextDeadline());
   if (manifest_order_) next = std::min(next, manifest_order_->until);
   if (adopting_) next = std::min(next, adopt_until_);
@@ -34,15 +35,16 @@ std::size_t Job::Footprint() const {
     return r ? r->members.size() : 0;
   };
   const auto round = [](const std::optional<Round>& r) {
-    return r ? r->accused.size() + r->ready.size() + r->record.members.size() + r->formed.size() +
-                   r->incident.blamed.size()
+    return r ? r->accused.size() + r->linked.size() + r->ready.size() + r->record.members.size() +
+                   r->formed.size() + r->incident.blamed.size()
              : 0;
   };
   std::size_t count = of(record_.latest) + of(record_.started) + of(before_);
   count += record_.rollbacks.size() + record_.gone.size() + record_.drained.size();
   count += checkpoints_.Footprint() + members_.size() + workers_.size() + by_session_.size();
   count += launchers_.size() + attested_.size() + leases_.size() + cooldowns_.size();
-  count += recent_closes_.size() + adoption_.size() + step_times_.size() + bad_pairs_.size();
+  count += recent_closes_.size() + adoption_.size() + adoption_dead_.size() + step_times_.size() +
+           bad_pairs_.size();
   count += round(round_) + round(last_round_);
   for (const Incident& incident : incidents_) count += 1 + incident.blamed.size();
   return count;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "protocol/mutants.h"
+
 namespace muster::coordinator {
 
 namespace {
@@ -41,7 +43,7 @@ std::optional<Wait> AwaitAnswers(const AnswersView& view) {
   const auto usable = std::ranges::count_if(members, [](const QuorumMember& m) {
     return m.standing == Standing::kAnswered && m.able && !m.leaving;
   });
-  if (usable < view.min_workers) {
+  if (usable < (Planted(Mutant::kBelowMinWorkers) ? 1 : view.min_workers)) {
     auto missing = Select(members, [](const QuorumMember& m) {
       return m.survivor && m.standing != Standing::kAnswered;
     });
@@ -62,7 +64,8 @@ std::optional<Wait> AwaitHolders(const HoldersView& view) {
   // While no holder is in sight, a silent survivor may be training still, and hold the only state
   // that is left. Once all survivors are dead or known to hold nothing, there is nothing to wait
   // for.
-  if (!view.holder_answers && !silent.empty() && view.now < view.autonomy_until) {
+  const bool careful = !Planted(Mutant::kGiveUpLiveState);
+  if (careful && !view.holder_answers && !silent.empty() && view.now < view.autonomy_until) {
     return Wait{
         .reason = WaitReason::kAutonomy, .whom = std::move(silent), .until = view.autonomy_until};
   }

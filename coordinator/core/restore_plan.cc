@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "coordinator/core/durable_state.h"
+#include "protocol/mutants.h"
 
 namespace muster::coordinator {
 
@@ -24,15 +25,17 @@ std::optional<Rank> FirstLostShard(const RestoreView& view) {
 
 const CheckpointEntry* NewestUsable(const std::vector<CheckpointEntry>& checkpoints,
                                     const JobRecord& record) {
+  const bool any_lineage =
+      Planted(Mutant::kLateCommitAnyLineage) || Planted(Mutant::kVolatileStrikes);
   const CheckpointEntry* best = nullptr;
   for (const CheckpointEntry& entry : checkpoints) {
     if (entry.state != CheckpointState::kAnnounced || entry.strikes >= kCheckpointStrikes ||
-        IsVoid(record, entry.record.key)) {
+        (!any_lineage && IsVoid(record, entry.record.key))) {
       continue;
     }
     // (generation, step) order is the order of the lineage; step alone is not, after a rollback.
-    const auto order = [](const CheckpointEntry& e) {
-      return std::pair(e.record.key.generation, e.record.key.step);
+    const auto order = [&](const CheckpointEntry& e) {
+      return std::pair(any_lineage ? Generation() : e.record.key.generation, e.record.key.step);
     };
     if (best == nullptr || order(*best) < order(entry)) best = &entry;
   }
@@ -61,6 +64,10 @@ RestoreDecision PlanRestore(const RestoreView& view) {
     decision.restore.checkpoint = entry->record.key;
     decision.restore.directory = entry->record.directory;
     decision.restore.manifest_digest = entry->manifest_digest;
+    if (Planted(Mutant::kRestoreNewestAsDecided)) {
+      decision.restore.step = view.committed;
+      return decision;
+    }
   } else if (view.broken != nullptr) {
     decision.reason = RestoreReason::kNothingLeft;
   }

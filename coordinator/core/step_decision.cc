@@ -1,6 +1,9 @@
 #include "coordinator/core/step_decision.h"
 
 #include <algorithm>
+#include <cstddef>
+
+#include "protocol/mutants.h"
 
 namespace muster::coordinator {
 
@@ -26,9 +29,23 @@ StepResolution Known(Generation broken, Step committed, const std::vector<Ready>
     result.decision = {broken, committed, ready.open->vote, {}};
     result.reason = StepReason::kOutcomeKnown;
   }
+  if (result.reason == StepReason::kOutcomeKnown && Planted(Mutant::kWishesOfSurvivorsOnly)) {
+    result.wishes = {};
+    for (const Ready& ready : survivors) {
+      if (PreparedFor(ready, committed)) Merge(result.wishes, ready.open->wishes);
+    }
+  }
   // The wishes agreed by the whole generation, not those of the survivors' own votes.
   if (result.reason == StepReason::kOutcomeKnown) result.decision.wishes = result.wishes;
   return result;
+}
+
+// Are `prepared` of `survivors` enough to commit the open step? All of them are.
+bool Enough(std::ptrdiff_t prepared, std::ptrdiff_t survivors) {
+  if (Planted(Mutant::kNeverCommitOpen)) return false;
+  if (Planted(Mutant::kCommitAnyPrepared)) return prepared > 0;
+  if (Planted(Mutant::kCommitMajorityPrepared)) return 2 * prepared > survivors;
+  return prepared == survivors;
 }
 
 }  // namespace
@@ -41,7 +58,10 @@ StepResolution ResolveOpenStep(Generation broken, const std::vector<Ready>& surv
     if (inherited) result.decision = *inherited;
     return result;
   }
-  const Step committed = std::ranges::max(survivors, {}, &Ready::committed).committed;
+  Step committed = std::ranges::max(survivors, {}, &Ready::committed).committed;
+  if (Planted(Mutant::kLeastCommitted)) {
+    committed = std::ranges::min(survivors, {}, &Ready::committed).committed;
+  }
   if (inherited && inherited->generation == broken && inherited->outcome != Outcome::kNone) {
     result.decision = *inherited;
     result.wishes = inherited->wishes;
@@ -55,15 +75,22 @@ StepResolution ResolveOpenStep(Generation broken, const std::vector<Ready>& surv
   const Step open = committed.Next();
   const auto prepared = [&](const Ready& ready) { return PreparedFor(ready, open); };
   const auto opened = [&](const Ready& ready) { return ready.open && ready.open->step == open; };
-  if (std::ranges::all_of(survivors, prepared)) {
-    result.decision = {broken, open, survivors.front().open->vote, {}};
-    for (const Ready& ready : survivors) Merge(result.decision.wishes, ready.open->wishes);
+  if (Enough(std::ranges::count_if(survivors, prepared), std::ssize(survivors))) {
+    result.decision = {broken, open, std::ranges::find_if(survivors, prepared)->open->vote, {}};
+    for (const Ready& ready : survivors) {
+      if (prepared(ready)) Merge(result.decision.wishes, ready.open->wishes);
+    }
     result.wishes = result.decision.wishes;
     result.committed = open;
     result.reason = StepReason::kAllPrepared;
     return result;
   }
   result = Known(broken, committed, survivors);
+  if (Planted(Mutant::kAppliedNotPrepared) && result.reason == StepReason::kOutcomeKnown) {
+    result.committed = Step(committed.value() - 1);
+    result.decision.outcome = Outcome::kVoid;
+    return result;
+  }
   if (result.reason == StepReason::kNothingOpen && std::ranges::any_of(survivors, opened)) {
     result.decision = {broken, open, Outcome::kVoid, {}};
     result.reason = StepReason::kNotAllPrepared;

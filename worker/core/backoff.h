@@ -18,8 +18,8 @@ class Backoff {
   void Reset() { current_ = first_; }
 
  private:
-  const Duration first_;
-  const Duration most_;
+  Duration first_;
+  Duration most_;
   Duration current_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "protocol/mutants.h"
+
 namespace muster::worker {
 
 namespace {
@@ -22,7 +24,7 @@ void LeaseWatch::OnWelcome(Duration lease, Duration autonomy, Duration interval,
   lease_ = lease;
   autonomy_ = autonomy;
   interval_ = interval;
-  renewed_ = std::max(renewed_, greeted);
+  renewed_ = std::max(renewed_, Planted(Mutant::kLeaseFromAck) ? now : greeted);
   unreachable_.reset();
   pending_.clear();
   next_ = now + Jittered(interval_, prng);
@@ -36,10 +38,11 @@ std::int64_t LeaseWatch::OnHeartbeat(Instant now, Prng& prng) {
   return sequence_;
 }
 
-void LeaseWatch::OnAck(std::int64_t sequence, Duration interval) {
+void LeaseWatch::OnAck(std::int64_t sequence, Duration interval, Instant now) {
   while (!pending_.empty() && pending_.front().first <= sequence) {
     if (pending_.front().first == sequence) {
-      renewed_ = std::max(renewed_, pending_.front().second);
+      const Instant from = Planted(Mutant::kLeaseFromAck) ? now : pending_.front().second;
+      renewed_ = std::max(renewed_, from);
       asked_.reset();
     }
     pending_.pop_front();
@@ -55,7 +58,7 @@ void LeaseWatch::Ask(Instant now) {
 
 bool LeaseWatch::MayProceed(bool connected, Instant now) const {
   if (Valid(now)) return true;
-  if (OutOfTouch(now)) return false;
+  if (OutOfTouch(now) && !Planted(Mutant::kAutonomyAtBoundaryOnly)) return false;
   if (!connected && Unreachable(now)) return true;
   return asked_ && now - *asked_ >= lease_;
 }

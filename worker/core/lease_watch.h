@@ -26,7 +26,7 @@ class LeaseWatch {
                  Prng& prng);
   // A heartbeat leaves now: its number.
   [[nodiscard]] std::int64_t OnHeartbeat(Instant now, Prng& prng);
-  void OnAck(std::int64_t sequence, Duration interval);
+  void OnAck(std::int64_t sequence, Duration interval, Instant now);
   // A dial failed or a connection ended.
   void OnUnreachable(Instant now);
   // The session is down: heartbeats that were not acknowledged never will be.

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "protocol/check.h"
+#include "protocol/mutants.h"
 #include "protocol/prng.h"
 
 namespace muster::worker {
@@ -67,7 +68,8 @@ Range PositionsOf(const StepBatch& batch, std::int32_t micro_batch) {
 }
 
 Range DealTo(const StepBatch& batch, Rank rank, std::int32_t world_size) {
-  return EvenCut(batch.micro_batches, rank.value(), world_size);
+  const std::int32_t world = Planted(Mutant::kRangesOfOldWorld) ? world_size + 1 : world_size;
+  return EvenCut(batch.micro_batches, rank.value(), world);
 }
 
 std::uint64_t SeedOf(const JobSpec& spec, Step step, std::int32_t micro_batch) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <variant>
 
+#include "protocol/mutants.h"
+
 namespace muster::worker {
 
 namespace {
@@ -83,6 +85,7 @@ Directive Session::Next(Instant now) const {
 Rank Session::RankIn(const GenerationRecord& record) const {
   for (const MemberEntry& entry : record.members) {
     if (entry.member == member_) return entry.rank;
+    if (Planted(Mutant::kAssignByName) && entry.member.worker == member_.worker) return entry.rank;
   }
   return Rank(-1);
 }

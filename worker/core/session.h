@@ -178,7 +178,7 @@ class Session {
   void StopIfAgreed(Instant now);
   void SendLeave(Instant now);
 
-  const Identity identity_;
+  Identity identity_;
   Prng prng_;
   Backoff backoff_;
   Effects effects_;
@@ -192,7 +192,7 @@ class Session {
   Instant greeted_;
   Instant next_complaint_;
   bool out_of_touch_ = false;  // said so
-  const Instant join_deadline_;
+  Instant join_deadline_;
   bool joined_ = false;
   LeaseWatch lease_;
   Duration progress_timeout_ = kDefaultFirstStepTimeout;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "protocol/mutants.h"
 #include "worker/core/session.h"
 
 namespace muster::worker {
@@ -68,7 +69,7 @@ void Session::OnMessage(const Ack& message, Instant now) {
   if (link_ != Link::kUp) return;
   // Not at the welcome already: two workers of one name would fence each other without a pause.
   backoff_.Reset();
-  lease_.OnAck(message.sequence, message.interval);
+  lease_.OnAck(message.sequence, message.interval, now);
   effects_.wake = true;
   FlushReports(now);
 }
@@ -80,7 +81,8 @@ void Session::OnMessage(const Interrupt& message, Instant) {
     if (aborted_ && !assigned_) SendReady();
     return;
   }
-  if (message.generation <= highest_) return;
+  if (message.generation <= highest_ && !Planted(Mutant::kLowerAssignAccepted)) return;
+  if (stage_ == Stage::kApply && Planted(Mutant::kInterruptIgnoredInApply)) return;
   highest_ = message.generation;
   forming_ = message.generation;
   aborted_ = false;
@@ -88,7 +90,12 @@ void Session::OnMessage(const Interrupt& message, Instant) {
   formed_.reset();
   form_failed_.reset();
   initial_pending_.reset();
-  open_.Freeze();
+  if (Planted(Mutant::kReadyBeforeAbort)) {
+    aborted_ = true;
+    SendReady();
+  } else {
+    open_.Freeze();
+  }
   effects_.abort = true;
   effects_.wake = true;
   Notice(fmt::format("interrupted to form generation {}: {}", message.generation.value(),
@@ -111,7 +118,9 @@ void Session::SendReady() {
 void Session::OnMessage(const Assign& message, Instant now) {
   const GenerationRecord& record = message.record;
   // Only for the last interrupt, only once, and only after Ready has been answered for it.
-  if (link_ != Link::kUp || !interrupted() || record.generation != forming_ || !aborted_) return;
+  if (link_ != Link::kUp || !interrupted() || !aborted_) return;
+  const bool lower = Planted(Mutant::kLowerAssignAccepted) && record.generation < forming_;
+  if (record.generation != forming_ && !lower) return;
   if (assigned_) return;
   const Rank rank = RankIn(record);
   effects_.wake = true;
@@ -159,8 +168,9 @@ void Session::TakeDecision(const GenerationRecord& record, Instant now) {
       // The state goes on from this step or a later one, so it was committed. All votes agree, so
       // without a word about it this rank's own vote is the outcome.
       const bool told = named && decision.outcome != Outcome::kNone;
-      CommitStep(told ? decision.outcome : open_.vote(), told ? decision.wishes : open_.wishes(),
-                 now);
+      Outcome outcome = told ? decision.outcome : open_.vote();
+      if (Planted(Mutant::kSkipAppliedAfterDecision)) outcome = Outcome::kApply;
+      CommitStep(outcome, told ? decision.wishes : open_.wishes(), now);
     }
   }
   if (record.restore.step < committed_ || !live) {

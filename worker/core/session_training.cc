@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "protocol/check.h"
+#include "protocol/mutants.h"
 #include "worker/core/session.h"
 
 namespace muster::worker {
@@ -46,6 +47,7 @@ Wishes Session::WishesFor(Step step) const {
 }
 
 void Session::On(const Aborted& input, Instant) {
+  if (Planted(Mutant::kReadyBeforeAbort) && interrupted()) open_.Freeze();
   if (!interrupted() || aborted_) return;
   aborted_ = true;
   abort_ms_ = input.abort_ms;
@@ -105,6 +107,7 @@ void Session::On(const FormedHere& input, Instant) {
   formed.form_ms = input.form_ms;
   formed.restore_ms = input.restore_ms;
   formed.restored_bytes = input.restored_bytes;
+  if (Planted(Mutant::kOldCutDroppedEarly)) started_ = assigned_;
   Send(formed);
 }
 
@@ -114,6 +117,10 @@ void Session::On(const FormBroke& input, Instant) {
   Send(*form_failed_);
   Notice("generation " + std::to_string(input.failure.generation.value()) +
          " could not be formed: " + input.failure.reason);
+  // What this process lacks, no further round will give it; a fresh process has it.
+  if (input.failure.code == Code::kFailedPrecondition) {
+    Fail(FailedPrecondition(input.failure.reason));
+  }
 }
 
 void Session::On(const StepOpened&, Instant) {
@@ -167,6 +174,7 @@ void Session::On(const StepsDone&, Instant) {
   if (finished_ || !started_) return;
   finished_ = Finished{started_->generation, committed_};
   Send(*finished_);
+  if (Planted(Mutant::kLeaveBeforeEndDurable)) Fail(Status());
 }
 
 void Session::On(const PhaseBegun& input, Instant now) {

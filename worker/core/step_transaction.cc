@@ -1,6 +1,7 @@
 #include "worker/core/step_transaction.h"
 
 #include "protocol/check.h"
+#include "protocol/mutants.h"
 
 namespace muster::worker {
 
@@ -40,7 +41,7 @@ std::optional<OpenStep> StepTransaction::Report() const {
   if (!undecided()) return std::nullopt;
   OpenStep report;
   report.step = step_;
-  report.prepared = prepared();
+  report.prepared = prepared() && !Planted(Mutant::kVoteBeforePrepared);
   report.vote = vote_;
   report.wishes = wishes_;
   return report;

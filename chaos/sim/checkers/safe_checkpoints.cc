@@ -1,0 +1,63 @@
+#include "chaos/sim/checkers/safe_checkpoints.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "coordinator/core/durable_state.h"
+
+namespace muster::sim {
+
+std::string Unloadable(const CheckpointRecord& record, const Disk& disk, std::int64_t elements,
+                       std::uint64_t* state) {
+  std::int64_t next = 0;
+  // An entry that was taken over from a worker's word names no files: the manifest does.
+  const bool adopted = record.world_size == 0;
+  for (std::int32_t rank = 0; adopted || rank < record.world_size; ++rank) {
+    const auto it = disk.find({record.key, rank});
+    if (it == disk.end() && adopted && rank > 0) break;
+    if (it == disk.end()) return fmt::format("the file of rank {} is not there", rank);
+    const ShardFile& file = it->second;
+    if (file.damaged) return fmt::format("the file of rank {} does not verify", rank);
+    if (file.step != record.key.step || (!adopted && file.lineage != record.lineage)) {
+      return fmt::format("the file of rank {} is of step {}", rank, file.step.value());
+    }
+    if (file.lo != next) return fmt::format("elements from {} on are not there once", next);
+    next = file.hi;
+    if (rank > 0 && file.state != *state) return "its files hold different states";
+    *state = file.state;
+  }
+  return next == elements ? "" : fmt::format("elements from {} on are not there", next);
+}
+
+void SafeCheckpoints::OnAnnounced(const CheckpointEntry& entry, const Chain& chain,
+                                  const Disk& disk, Verdict& verdict) {
+  announced_ = true;
+  std::uint64_t state = 0;
+  const CheckpointKey& key = entry.record.key;
+  const std::string name =
+      fmt::format("checkpoint of step {}, generation {}", key.step.value(), key.generation.value());
+  const std::string bad = Unloadable(entry.record, disk, elements_, &state);
+  if (!bad.empty() && !damage_) return verdict.Violate("S5", name + " is announced, but " + bad);
+  if (coordinator::IsVoid(chain.record(), key)) {
+    return verdict.Violate("S5", name + " is announced, but a rollback made it void");
+  }
+  const auto expected = chain.StateAt(chain.record().lineage, key.step);
+  if (bad.empty() && expected && *expected != state) {
+    verdict.Violate("S5", name + " is announced, but holds another state than the chain");
+  }
+}
+
+void SafeCheckpoints::OnLess(const std::vector<CheckpointEntry>& entries, const Chain& chain,
+                             const Disk& disk, Verdict& verdict) const {
+  if (!announced_ || damage_) return;
+  const bool one = std::ranges::any_of(entries, [&](const CheckpointEntry& entry) {
+    std::uint64_t state = 0;
+    return entry.state == CheckpointState::kAnnounced &&
+           !coordinator::IsVoid(chain.record(), entry.record.key) &&
+           Unloadable(entry.record, disk, elements_, &state).empty();
+  });
+  if (!one) verdict.Violate("S5", "no announced checkpoint is left that loads");
+}
+
+}  // namespace muster::sim

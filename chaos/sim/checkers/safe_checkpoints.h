@@ -1,0 +1,52 @@
+// S5, safe checkpoints: what is announced is complete and of one step of the chain, and once one
+// has been announced there is always one that loads (unless its files were damaged from outside).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "chaos/sim/checkers/chain.h"
+#include "chaos/sim/checkers/verdict.h"
+
+namespace muster::sim {
+
+// One shard file on the simulated disk: elements [lo, hi) of the state at `step`.
+struct ShardFile {
+  std::int64_t lo = 0;
+  std::int64_t hi = 0;
+  std::uint64_t state = 0;
+  Step step;
+  Lineage lineage;
+  bool damaged = false;
+};
+using Disk = std::map<std::pair<CheckpointKey, std::int32_t>, ShardFile>;
+
+// "" when the files of this checkpoint are all there, whole, and tile [0, elements) with one state;
+// else what is wrong. `state` is what they hold.
+[[nodiscard]] std::string Unloadable(const CheckpointRecord& record, const Disk& disk,
+                                     std::int64_t elements, std::uint64_t* state);
+
+class SafeCheckpoints {
+ public:
+  explicit SafeCheckpoints(std::int64_t elements) : elements_(elements) {}
+  // A durable entry that says that a checkpoint counts now.
+  void OnAnnounced(const CheckpointEntry& entry, const Chain& chain, const Disk& disk,
+                   Verdict& verdict);
+  // After anything that can take a checkpoint away: an order to remove one, a dropped entry.
+  void OnLess(const std::vector<CheckpointEntry>& entries, const Chain& chain, const Disk& disk,
+              Verdict& verdict) const;
+  // The store came back empty: nobody remembers any.
+  void OnStoreLost() { announced_ = false; }
+  // The disk lost or damaged a file by itself.
+  void OnDamage() { damage_ = true; }
+
+ private:
+  std::int64_t elements_;
+  bool announced_ = false;
+  bool damage_ = false;
+};
+
+}  // namespace muster::sim

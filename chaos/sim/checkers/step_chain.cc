@@ -1,0 +1,50 @@
+#include "chaos/sim/checkers/step_chain.h"
+
+#include <fmt/format.h>
+
+namespace muster::sim {
+
+void StepChain::OnCommit(const Commit& commit, const Chain& chain, Verdict& verdict) const {
+  if (chain.Voided(commit.lineage, commit.generation, commit.step)) return;
+  const std::string who =
+      fmt::format("worker {} in generation {}, step {}", commit.member.worker.value(),
+                  commit.generation.value(), commit.step.value());
+  const auto before = chain.StateAt(commit.lineage, Step(commit.step.value() - 1));
+  if (!before) return verdict.Violate("S2", who + ": committed with a gap below it");
+  if (*before != commit.before) {
+    return verdict.Violate("S2", who + ": committed on another state than the chain's");
+  }
+  const bool closed = commit.lineage == lineage_ && commit.generation < closed_by_;
+  if (closed && commit.step > closed_at_) {
+    verdict.Violate("S2", fmt::format("{}: committed, but generation {} goes on from step {}", who,
+                                      closed_by_.value(), closed_at_.value()));
+  }
+  const Chain::Link* link = chain.At(commit.lineage, commit.step);
+  if (link == nullptr) return;
+  if (link->outcome != commit.outcome) {
+    verdict.Violate("S2", who + ": another outcome than its peers");
+  }
+  if (link->generation != commit.generation) {
+    verdict.Violate("S2", who + ": taken in two generations");
+  }
+}
+
+void StepChain::OnRecord(const JobRecord& record, const Chain& chain, Verdict& verdict) {
+  if (!record.latest) {
+    closed_by_ = Generation();
+    return;
+  }
+  const GenerationRecord& latest = *record.latest;
+  if (latest.generation == closed_by_ && record.lineage == lineage_) return;
+  lineage_ = record.lineage;
+  const Step at = latest.restore.step;
+  closed_by_ = latest.generation;
+  closed_at_ = at;
+  if (chain.newest(lineage_) < latest.generation && chain.last() > at) {
+    verdict.Violate("S2", fmt::format("generation {} goes on from step {}, but step {} was "
+                                      "committed and no rollback voids it",
+                                      latest.generation.value(), at.value(), chain.last().value()));
+  }
+}
+
+}  // namespace muster::sim

@@ -1,0 +1,24 @@
+// S2, atomic steps: the committed steps form a chain without gap or repeat, each with one outcome
+// for all members; only a recorded rollback takes a step back.
+#pragma once
+
+#include "chaos/sim/checkers/chain.h"
+#include "chaos/sim/checkers/verdict.h"
+
+namespace muster::sim {
+
+class StepChain {
+ public:
+  // Before the step joins the chain.
+  void OnCommit(const Commit& commit, const Chain& chain, Verdict& verdict) const;
+  // A durable record, after the chain has taken it.
+  void OnRecord(const JobRecord& record, const Chain& chain, Verdict& verdict);
+
+ private:
+  // The newest record: older generations have no step above `closed_at_`.
+  Lineage lineage_;
+  Generation closed_by_;
+  Step closed_at_;
+};
+
+}  // namespace muster::sim

@@ -1,0 +1,191 @@
+// Forming a generation, bringing its state into place, and saving it.
+#include <algorithm>
+
+#include "chaos/sim/trace.h"
+#include "chaos/sim/world.h"
+#include "protocol/mutants.h"
+#include "worker/core/transfer_plan.h"
+
+namespace muster::sim {
+
+void World::Form(Process& p) {
+  p.at = At::kForming;
+  p.record = std::make_shared<const GenerationRecord>(*p.session->assigned());
+  p.operations = 0;
+  Tell(p, worker::FormingBegun{});
+  Enter(p, OpKind::kConnect, Step(), {});
+}
+
+// Every member is there. What each holds is read as it is now, in the cut of the last generation.
+void World::Connected(Process& p) {
+  Contribution contribution;
+  contribution.held = p.held;
+  const GenerationRecord& record = *p.record;
+  if (record.restore.source == RestoreSource::kCheckpoint) return RestoreFromFiles(p);
+  const Rank rank = RankOf(p);
+  const MemberEntry& mine = record.members[static_cast<std::size_t>(rank.value())];
+  if (record.restore.source == RestoreSource::kInitial) {
+    // Its initial values are gone once it has trained.
+    if (p.trained && (options_.sharded || rank == Rank(0))) {
+      return FormBroke(p, Code::kFailedPrecondition, "initial values are gone", Rank(-1), false);
+    }
+    contribution.held = Piece{0, kElements, 0, Step()};
+  } else if (mine.previous_rank.value() < 0 && !options_.sharded) {
+    // Received in place: until all of it is there, its memory holds anything.
+    p.held = Piece{0, kElements, Mix64(0xbadU), Step(-1)};
+  }
+  Enter(p, OpKind::kExchange, Step(), std::move(contribution));
+}
+
+void World::Exchanged(Process& p, const OpKey& key) {
+  const GenerationRecord& record = *p.record;
+  const Rank rank = RankOf(p);
+  const auto& contributions = data_.Contributions(key);
+  std::vector<Piece> pieces;
+  const auto take = [&](Rank from, std::int64_t lo, std::int64_t hi) {
+    const Piece& held = contributions.at(from).held;
+    pieces.push_back({std::max(lo, held.lo), std::min(hi, held.hi), held.state, held.step});
+  };
+  const TensorSpec tensor = Spec().tensors.front();
+  if (record.restore.source == RestoreSource::kInitial) {
+    take(options_.sharded ? rank : Rank(0), 0, kElements);
+  } else if (options_.sharded) {
+    auto plan = worker::PlanTransfers(tensor, record, rank);
+    if (!plan.ok()) return verdict_.Violate("S5", plan.status().message());
+    for (const worker::Transfer& transfer : plan->incoming) {
+      take(transfer.peer, transfer.box.ranges[0].lo, transfer.box.ranges[0].hi);
+    }
+  } else {
+    take(worker::HoldersOf(record).first, 0, kElements);
+  }
+  TakeState(p, pieces, Delay());
+}
+
+void World::RestoreFromFiles(Process& p) {
+  const Restore& restore = p.record->restore;
+  if (!options_.sharded) p.held = Piece{0, kElements, Mix64(0xbadU), Step(-1)};
+  std::vector<Piece> pieces;
+  bool bad = false;
+  for (std::int32_t rank = 0;; ++rank) {
+    const auto it = disk_.find({restore.checkpoint, rank});
+    if (it == disk_.end()) {
+      bad = bad || rank == 0;
+      break;
+    }
+    bad = bad || it->second.damaged;
+    pieces.push_back({it->second.lo, it->second.hi, it->second.state, it->second.step});
+  }
+  if (bad) return FormBroke(p, Code::kDataLoss, "a block does not verify", Rank(-1), true);
+  TakeState(p, pieces, Duration::Millis(2) + Delay());
+}
+
+// Takes its own part of the pieces; it counts once the generation has started.
+void World::TakeState(Process& p, const std::vector<Piece>& pieces, Duration takes) {
+  const GenerationRecord& record = *p.record;
+  const Rank rank = RankOf(p);
+  const Box box = BoxOf(Spec().tensors.front(), rank.value(), record.world_size());
+  const Range mine = box.ranges[0];
+  std::vector<Piece> parts;
+  for (const Piece& piece : pieces) {
+    const Piece part{std::max(piece.lo, mine.lo), std::min(piece.hi, mine.hi), piece.state,
+                     piece.step};
+    if (part.lo < part.hi) parts.push_back(part);
+  }
+  // What is formed on top of a record that another one has replaced counts for nothing.
+  const JobRecord& newest = chain_.record();
+  const bool counts = newest.latest && newest.latest->generation == record.generation &&
+                      newest.lineage == record.lineage;
+  if (counts) {
+    RestoredState::OnRestored(p.session->member(), record.lineage, record.restore.step, mine.lo,
+                              mine.hi, parts, chain_, verdict_);
+  }
+  const std::uint64_t state = parts.empty() ? p.held.state : parts.front().state;
+  p.next_cut = Piece{mine.lo, mine.hi, state, record.restore.step};
+  p.next_cut_of = record.generation;
+  if (record.restore.source != RestoreSource::kInitial) p.trained = true;
+  Later(p.index, takes, Continue{Thread::kRestored, record.generation});
+}
+
+void World::Restored(Process& p, Generation generation) {
+  if (p.at != At::kForming || !p.record || p.record->generation != generation) return;
+  p.at = At::kBoundary;
+  const auto* assigned = p.session->assigned();
+  if (assigned != nullptr && assigned->generation == generation) {
+    Tell(p, worker::FormedHere{generation, 1, 1, 0});
+  }
+  Point(p.index);
+  if (p.alive) BeginStep(p);
+}
+
+void World::FormBroke(Process& p, Code code, const std::string& reason, Rank peer,
+                      bool bad_checkpoint) {
+  Schedule(data_.GiveUp(MemberOf(p), p.record->generation));
+  FormFailed failed{p.record->generation, code, reason, peer, {}};
+  if (bad_checkpoint) failed.bad_checkpoint = p.record->restore.checkpoint;
+  p.at = At::kBoundary;
+  Tell(p, worker::FormBroke{failed});
+  if (p.alive) Later(p.index, Duration(), Continue{Thread::kPump, {}});
+}
+
+// The old cut is kept until the generation has started.
+void World::AdoptCut(Process& p) {
+  const GenerationRecord* started = p.session->started_record();
+  if (!p.next_cut || started == nullptr || started->generation != p.next_cut_of) return;
+  p.held = *std::exchange(p.next_cut, std::nullopt);
+}
+
+// --- Checkpoints ---------------------------------------------------------------------------------
+
+void World::Snapshot(Process& p) {
+  const CheckpointKey key = *p.session->snapshot_due();
+  const GenerationRecord* record = p.session->started_record();
+  if (record == nullptr) return Tell(p, worker::SnapshotTaken{});
+  const Rank rank = p.session->RankIn(*record);
+  const Box box = StoredBoxOf(Spec().tensors.front(), rank.value(), record->world_size());
+  FileDone file{FileWork::kShard, key, record->lineage, rank, record->world_size()};
+  file.lo = box.ranges[0].lo;
+  file.hi = box.ranges[0].hi;
+  file.state = p.held.state;
+  file.state_step = p.held.step;
+  Tell(p, worker::SnapshotTaken{});
+  Later(p.index, Duration::Millis(5) + Delay(20), file);
+}
+
+void World::HandleSaver(Process& p, const worker::Effects& effects) {
+  for (const WriteManifest& manifest : effects.manifests) {
+    FileDone done{FileWork::kManifest, manifest.record.key, {}, {}, 0};
+    Later(p.index, Duration::Millis(1) + Delay(), done);
+  }
+  for (const RemoveCheckpoint& removal : effects.removals) {
+    FileDone done{FileWork::kRemoval, removal.key, {}, {}, 0};
+    Later(p.index, Duration::Millis(1) + Delay(), done);
+  }
+}
+
+void World::On(Process& p, const FileDone& done) {
+  if (done.what == FileWork::kManifest) {
+    const bool full = p.disk_full > 0;
+    ManifestWritten written{done.key, 7, full ? Code::kResourceExhausted : Code::kOk,
+                            full ? "no space" : ""};
+    Tell(p, worker::Report{written});
+  } else if (done.what == FileWork::kRemoval) {
+    std::erase_if(disk_, [&](const auto& entry) { return entry.first.first == done.key; });
+    safe_checkpoints_.OnLess(stored_checkpoints_, chain_, disk_, verdict_);
+    Tell(p, worker::Report{CheckpointRemoved{done.key}});
+  } else if (p.disk_full > 0) {
+    Tell(p, worker::Report{ShardFailed{done.key, done.rank, Code::kResourceExhausted, "no space"}});
+  } else {
+    const bool late = Planted(Mutant::kSnapshotLate);
+    disk_[{done.key, done.rank.value()}] = ShardFile{
+        done.lo, done.hi, late ? p.held.state : done.state, done.state_step, done.lineage, false};
+    ShardWritten written;
+    written.key = done.key;
+    written.lineage = done.lineage;
+    written.world_size = done.world_size;
+    written.file = {"shard", 256, 1, done.rank};
+    Tell(p, worker::Report{written});
+  }
+  Point(p.index);
+}
+
+}  // namespace muster::sim

@@ -1,0 +1,320 @@
+// Each checker convicts what it is there for, and nothing else.
+#include <gtest/gtest.h>
+
+#include "chaos/sim/checkers/chain.h"
+#include "chaos/sim/checkers/durable_decisions.h"
+#include "chaos/sim/checkers/exact_data.h"
+#include "chaos/sim/checkers/healthy_workers.h"
+#include "chaos/sim/checkers/liveness.h"
+#include "chaos/sim/checkers/one_generation.h"
+#include "chaos/sim/checkers/restored_state.h"
+#include "chaos/sim/checkers/safe_checkpoints.h"
+#include "chaos/sim/checkers/step_chain.h"
+
+namespace muster::sim {
+namespace {
+
+const Member kA{WorkerId("a"), Incarnation(1)};
+const Member kB{WorkerId("b"), Incarnation(2)};
+const Lineage kLineage(7);
+
+Commit CommitOf(const Member& member, std::int64_t generation, std::int64_t step,
+                std::uint64_t before, Outcome outcome = Outcome::kApply) {
+  return {member, kLineage, Generation(generation), Step(step), outcome, before};
+}
+
+// The chain and the two checkers that watch it grow.
+class ChainTest : public testing::Test {
+ protected:
+  void Take(const Commit& commit) {
+    one_.OnCommit(commit, chain_, verdict_);
+    steps_.OnCommit(commit, chain_, verdict_);
+    if (chain_.Voided(commit.lineage, commit.generation, commit.step)) return;
+    chain_.Add(commit.lineage, commit.generation, commit.step, commit.outcome, commit.before);
+  }
+  void Note(const JobRecord& record) {
+    chain_.OnRecord(record);
+    one_.OnRecord(record);
+    steps_.OnRecord(record, chain_, verdict_);
+  }
+  static JobRecord RecordOf(std::int64_t generation, std::int64_t step) {
+    JobRecord record;
+    record.lineage = kLineage;
+    record.latest.emplace();
+    record.latest->generation = Generation(generation);
+    record.latest->restore.step = Step(step);
+    return record;
+  }
+  // Two workers, two steps of generation 1: nothing to complain about.
+  void TwoSteps() {
+    Note(RecordOf(1, 0));
+    Take(CommitOf(kA, 1, 1, 0));
+    Take(CommitOf(kB, 1, 1, 0));
+    Take(CommitOf(kA, 1, 2, NextState(0, Step(1)), Outcome::kSkip));
+    ASSERT_TRUE(verdict_.ok()) << verdict_.violation();
+  }
+
+  Chain chain_;
+  OneGeneration one_;
+  StepChain steps_;
+  Verdict verdict_;
+};
+
+TEST_F(ChainTest, SkipLeavesTheState) {
+  TwoSteps();
+  EXPECT_EQ(chain_.StateAt(kLineage, Step(2)), chain_.StateAt(kLineage, Step(1)));
+  EXPECT_EQ(chain_.last(), Step(2));
+}
+
+TEST_F(ChainTest, Gap) {
+  TwoSteps();
+  Take(CommitOf(kA, 1, 4, 7));
+  EXPECT_FALSE(verdict_.ok());
+}
+
+TEST_F(ChainTest, OtherOutcome) {
+  TwoSteps();
+  Take(CommitOf(kB, 1, 2, NextState(0, Step(1))));
+  EXPECT_FALSE(verdict_.ok());
+}
+
+TEST_F(ChainTest, OtherState) {
+  TwoSteps();
+  Take(CommitOf(kA, 1, 3, 12345));
+  EXPECT_FALSE(verdict_.ok());
+}
+
+TEST_F(ChainTest, StepTakenInTwoGenerations) {
+  TwoSteps();
+  Take(CommitOf(kB, 2, 2, NextState(0, Step(1)), Outcome::kSkip));
+  EXPECT_FALSE(verdict_.ok());
+}
+
+TEST_F(ChainTest, OlderGenerationAboveANewerOne) {
+  TwoSteps();
+  Note(RecordOf(2, 2));
+  Take(CommitOf(kA, 2, 3, *chain_.StateAt(kLineage, Step(2))));
+  ASSERT_TRUE(verdict_.ok()) << verdict_.violation();
+  Take(CommitOf(kB, 1, 4, *chain_.StateAt(kLineage, Step(3))));
+  EXPECT_TRUE(verdict_.violation().starts_with("S1")) << verdict_.violation();
+}
+
+TEST_F(ChainTest, ACommittedStepIsForgotten) {
+  TwoSteps();
+  Note(RecordOf(2, 1));
+  EXPECT_TRUE(verdict_.violation().starts_with("S2")) << verdict_.violation();
+}
+
+TEST_F(ChainTest, AStepAboveTheOneThatANewGenerationGoesOnFrom) {
+  TwoSteps();
+  Note(RecordOf(2, 2));
+  Take(CommitOf(kA, 1, 3, *chain_.StateAt(kLineage, Step(2))));
+  EXPECT_TRUE(verdict_.violation().starts_with("S2")) << verdict_.violation();
+}
+
+TEST_F(ChainTest, RollbackCutsTheChainAndVoidsWhatOlderGenerationsDo) {
+  TwoSteps();
+  JobRecord record = RecordOf(2, 1);
+  record.rollbacks.push_back({Generation(2), Step(1)});
+  Note(record);
+  EXPECT_EQ(chain_.last(), Step(1));
+  Take(CommitOf(kA, 2, 2, *chain_.StateAt(kLineage, Step(1))));
+  // A worker that no one can reach shows its user a step that counts for nothing.
+  Take(CommitOf(kB, 1, 5, 77));
+  EXPECT_TRUE(verdict_.ok()) << verdict_.violation();
+  EXPECT_EQ(chain_.last(), Step(2));
+}
+
+TEST_F(ChainTest, ADecidedStepJoinsTheChain) {
+  TwoSteps();
+  JobRecord record = RecordOf(2, 3);
+  record.latest->decision = {Generation(1), Step(3), Outcome::kApply, {}};
+  Note(record);
+  EXPECT_EQ(chain_.last(), Step(3));
+  Take(CommitOf(kB, 1, 3, *chain_.StateAt(kLineage, Step(2))));
+  EXPECT_TRUE(verdict_.ok()) << verdict_.violation();
+}
+
+TEST_F(ChainTest, AnIncarnationThatWasLeftOutMakesANewStep) {
+  TwoSteps();
+  JobRecord record = RecordOf(1, 0);
+  record.gone.push_back(kB);
+  Note(record);
+  Take(CommitOf(kB, 1, 3, *chain_.StateAt(kLineage, Step(2))));
+  EXPECT_TRUE(verdict_.violation().starts_with("S1")) << verdict_.violation();
+}
+
+TEST(RestoredStateTest, MustBeCompleteAndOfOneStepOfTheChain) {
+  Chain chain;
+  chain.Add(kLineage, Generation(1), Step(1), Outcome::kApply, 0);
+  const std::uint64_t one = NextState(0, Step(1));
+  const auto judge = [&](const std::vector<Piece>& pieces, std::int64_t step) {
+    Verdict verdict;
+    RestoredState::OnRestored(kA, kLineage, Step(step), 2, 8, pieces, chain, verdict);
+    return verdict.violation();
+  };
+  EXPECT_EQ(judge({{5, 8, one, Step(1)}, {2, 5, one, Step(1)}}, 1), "");
+  EXPECT_NE(judge({{2, 5, one, Step(1)}, {6, 8, one, Step(1)}}, 1), "") << "a hole";
+  EXPECT_NE(judge({{2, 6, one, Step(1)}, {5, 8, one, Step(1)}}, 1), "") << "twice";
+  EXPECT_NE(judge({{2, 7, one, Step(1)}}, 1), "") << "the end is missing";
+  EXPECT_NE(judge({{2, 5, one, Step(1)}, {5, 8, 0, Step(0)}}, 1), "") << "two steps";
+  EXPECT_NE(judge({{2, 8, 99, Step(1)}}, 1), "") << "another state";
+  EXPECT_NE(judge({{2, 8, one, Step(2)}}, 2), "") << "no step of the chain";
+}
+
+class CheckpointsTest : public testing::Test {
+ protected:
+  CheckpointsTest() {
+    chain_.Add(kLineage, Generation(1), Step(1), Outcome::kApply, 0);
+    entry_.record.key = {Step(1), Generation(1)};
+    entry_.record.world_size = 2;
+    entry_.record.lineage = kLineage;
+    entry_.state = CheckpointState::kAnnounced;
+    for (int rank = 0; rank < 2; ++rank) {
+      disk_[{entry_.record.key, rank}] =
+          ShardFile{rank * 4, rank * 4 + 4, NextState(0, Step(1)), Step(1), kLineage, false};
+    }
+  }
+  std::string Announce() {
+    Verdict verdict;
+    checker_.OnAnnounced(entry_, chain_, disk_, verdict);
+    return verdict.violation();
+  }
+
+  SafeCheckpoints checker_{8};
+  Chain chain_;
+  CheckpointEntry entry_;
+  Disk disk_;
+};
+
+TEST_F(CheckpointsTest, CompleteOne) {
+  EXPECT_EQ(Announce(), "");
+  Verdict verdict;
+  checker_.OnLess({entry_}, chain_, disk_, verdict);
+  EXPECT_TRUE(verdict.ok()) << verdict.violation();
+}
+
+TEST_F(CheckpointsTest, AFileIsMissing) {
+  disk_.erase({entry_.record.key, 1});
+  EXPECT_NE(Announce(), "");
+}
+
+TEST_F(CheckpointsTest, ItHoldsAnotherState) {
+  for (auto& [key, file] : disk_) file.state = 5;
+  EXPECT_NE(Announce(), "");
+}
+
+TEST_F(CheckpointsTest, TwoStepsAreMixed) {
+  disk_.begin()->second.step = Step(2);
+  EXPECT_NE(Announce(), "");
+}
+
+TEST_F(CheckpointsTest, ARollbackMadeItVoid) {
+  JobRecord record;
+  record.lineage = kLineage;
+  record.rollbacks.push_back({Generation(2), Step(0)});
+  chain_.OnRecord(record);
+  EXPECT_NE(Announce(), "");
+}
+
+TEST_F(CheckpointsTest, TheLastOneIsDeleted) {
+  ASSERT_EQ(Announce(), "");
+  entry_.state = CheckpointState::kDeleting;
+  Verdict verdict;
+  checker_.OnLess({entry_}, chain_, disk_, verdict);
+  EXPECT_FALSE(verdict.ok());
+}
+
+TEST(ExactDataTest, EachMicroBatchOnce) {
+  JobSpec spec;
+  spec.samples = 100;
+  spec.global_batch = 10;
+  spec.micro_batches = 4;
+  const OpKey key{kLineage, Generation(1), OpKind::kReduce, Step(1)};
+  const auto judge = [&](std::vector<Range> parts) {
+    ExactData checker(spec);
+    Verdict verdict;
+    checker.OnReduced(key, std::move(parts), verdict);
+    return verdict.violation();
+  };
+  EXPECT_EQ(judge({{2, 4}, {0, 2}, {4, 4}}), "");
+  EXPECT_NE(judge({{0, 2}, {1, 4}}), "");
+  EXPECT_NE(judge({{0, 2}, {3, 4}}), "");
+  EXPECT_NE(judge({{0, 3}}), "");
+}
+
+TEST(DurableDecisionsTest, SentBeforeItWasDurable) {
+  Assign assign;
+  assign.record.generation = Generation(3);
+  JobRecord stored;
+  stored.highest = Generation(3);
+  stored.latest = assign.record;
+  DurableDecisions checker;
+  Verdict good;
+  checker.OnSend(assign, &stored, {}, good);
+  EXPECT_TRUE(good.ok()) << good.violation();
+  stored.latest->generation = Generation(2);
+  Verdict bad;
+  checker.OnSend(assign, &stored, {}, bad);
+  EXPECT_FALSE(bad.ok());
+  Verdict end;
+  checker.OnSend(muster::Ended{}, &stored, {}, end);
+  EXPECT_FALSE(end.ok());
+}
+
+TEST(DurableDecisionsTest, TwoRecordsOfOneGeneration) {
+  Assign assign;
+  assign.record.generation = Generation(3);
+  JobRecord stored;
+  stored.highest = Generation(3);
+  stored.latest = assign.record;
+  DurableDecisions checker;
+  Verdict verdict;
+  checker.OnSend(assign, &stored, {}, verdict);
+  assign.record.restore.step = Step(9);
+  checker.OnSend(assign, &stored, {}, verdict);
+  EXPECT_FALSE(verdict.ok());
+}
+
+TEST(HealthyWorkersTest, OnlyTheTroubledAreGivenUpAndWaitedFor) {
+  HealthyWorkers checker(Duration::Seconds(5));
+  const Instant start = Instant::FromNanos(0);
+  const Instant later = start + Duration::Seconds(10);
+  Verdict verdict;
+  checker.OnFenced({"w1", false, start}, later, verdict);
+  checker.OnFenced({"w1", true, start + Duration::Seconds(8)}, later, verdict);
+  checker.OnWaiting("worker w12 has not answered", {{"w1", true, start}}, later, verdict);
+  EXPECT_TRUE(verdict.ok()) << verdict.violation();
+  Verdict fenced;
+  checker.OnFenced({"w1", true, start}, later, fenced);
+  EXPECT_FALSE(fenced.ok());
+  Verdict waiting;
+  checker.OnWaiting("worker w1 last heard 1 s ago", {{"w1", true, start}}, later, waiting);
+  EXPECT_TRUE(waiting.ok()) << "it has said so for a moment only";
+  checker.OnWaiting("worker w1 last heard 9 s ago", {{"w1", true, start}},
+                    later + Duration::Seconds(8), waiting);
+  EXPECT_FALSE(waiting.ok());
+}
+
+TEST(LivenessTest, TwentyStepsWithoutARollback) {
+  Liveness checker;
+  Chain chain;
+  const Instant peace = Instant::FromNanos(0);
+  for (int i = 0; i < 30; ++i) checker.OnStep(chain);
+  EXPECT_FALSE(checker.satisfied()) << "the faults go on";
+  checker.OnPeace(peace);
+  for (int i = 0; i < 19; ++i) checker.OnStep(chain);
+  JobRecord record;
+  record.rollbacks.push_back({Generation(2), Step(0)});
+  chain.OnRecord(record);
+  checker.OnStep(chain);
+  EXPECT_FALSE(checker.satisfied());
+  Verdict verdict;
+  checker.AtDeadline(peace + Duration::Seconds(60), "worker w1", verdict);
+  EXPECT_NE(verdict.violation().find("worker w1"), std::string::npos);
+  for (int i = 0; i < 19; ++i) checker.OnStep(chain);
+  EXPECT_TRUE(checker.satisfied());
+}
+
+}  // namespace
+}  // namespace muster::sim
