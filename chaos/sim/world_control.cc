@@ -14,9 +14,11 @@ constexpr std::int64_t kSlow = 50;
 
 void World::Tell(Process& p, const worker::Input& input) {
   const Member before = p.session->member();
+  const bool had_state = p.session->started_record() != nullptr;
   p.session->Handle(input, LocalNow(p));
   if (p.session->member() != before) {
-    healthy_workers_.OnFenced(HealthOf(p), now_, verdict_);
+    // To join afresh costs nothing but the state that it holds.
+    if (had_state) healthy_workers_.OnFenced(HealthOf(p), now_, verdict_);
     p.well_since = now_;
   }
   Drain(p);

@@ -76,8 +76,10 @@ void World::Schedule(const std::vector<DataPlane::Result>& results) {
     if (result.how == Ended::kFailed && Chance(1, 3)) continue;
     const Process& p = Of(result.process);
     if (!p.alive || p.serial != result.serial) continue;
-    Later(result.process, Delay(result.how == Ended::kFailed ? 3 : 1),
-          OperationEnds{result.serial, result.how, result.peer});
+    Duration delay = Delay();
+    // A reset may destroy what had arrived and was not read.
+    if (result.how == Ended::kFailed) delay = Chance(1, 2) ? Duration() : Delay(3);
+    Later(result.process, delay, OperationEnds{result.serial, result.how, result.peer});
   }
 }
 

@@ -112,6 +112,10 @@ CheckpointTracker::Progress CheckpointTracker::OnShardWritten(const JobRecord& r
     progress.problem = fmt::format("shard of {} refused: a rollback made it void", name);
     return progress;
   }
+  if (Overtaken(shard.key)) {
+    progress.problem = fmt::format("shard of {} refused: a later checkpoint counts already", name);
+    return progress;
+  }
   if (saves_.size() >= kMaxSaves && !saves_.contains(shard.key)) {
     progress.problem = fmt::format("shard of {} refused: too many saves are under way", name);
     return progress;
@@ -120,6 +124,18 @@ CheckpointTracker::Progress CheckpointTracker::OnShardWritten(const JobRecord& r
   save.files[shard.file.rank] = shard.file;
   if (static_cast<std::int32_t>(save.files.size()) < writing.world_size()) return progress;
   return Complete(record, shard.key, effects);
+}
+
+// Not under way, and a later one counts: it was complete once, and its files may be removed by now.
+// A worker that was out of touch since repeats its report all the same.
+bool CheckpointTracker::Overtaken(const CheckpointKey& key) const {
+  if (saves_.contains(key)) return false;
+  return std::ranges::any_of(entries_, [&](const CheckpointEntry& entry) {
+    const CheckpointKey& other = entry.record.key;
+    const bool counted =
+        entry.state == CheckpointState::kAnnounced || entry.state == CheckpointState::kDeleting;
+    return counted && other.step > key.step && other.generation >= key.generation;
+  });
 }
 
 CheckpointTracker::Progress CheckpointTracker::Complete(const JobRecord& record,

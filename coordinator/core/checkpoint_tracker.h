@@ -82,6 +82,7 @@ class CheckpointTracker {
     Instant deadline;
   };
   [[nodiscard]] CheckpointEntry* FindEntry(const CheckpointKey& key);
+  [[nodiscard]] bool Overtaken(const CheckpointKey& key) const;
   [[nodiscard]] bool GivenUp(const CheckpointKey& key) const;
   Progress GiveUp(CheckpointKey key, std::string reason);
   Progress Complete(const JobRecord& record, const CheckpointKey& key, Effects* effects);

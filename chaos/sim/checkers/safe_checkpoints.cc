@@ -64,10 +64,12 @@ void SafeCheckpoints::OnRetired(const CheckpointKey& key,
                                     key.step.value(), left, keep));
 }
 
-void SafeCheckpoints::OnRecord(const JobRecord& record, Verdict& verdict) const {
-  if (!record.latest || record.latest->restore.source != RestoreSource::kCheckpoint) return;
+void SafeCheckpoints::OnRecord(const JobRecord& record, Verdict& verdict) {
+  if (!record.latest || record.latest->generation == judged_) return;
+  judged_ = record.latest->generation;
+  if (record.latest->restore.source != RestoreSource::kCheckpoint) return;
   const CheckpointKey& key = record.latest->restore.checkpoint;
-  if (!struck_.contains(key) || record.latest_started) return;
+  if (!struck_.contains(key)) return;
   verdict.Violate("S5", fmt::format("generation {} restores from the checkpoint of step {}, which "
                                     "was struck out",
                                     record.latest->generation.value(), key.step.value()));

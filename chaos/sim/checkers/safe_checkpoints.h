@@ -40,7 +40,7 @@ class SafeCheckpoints {
                  std::int32_t keep, const Chain& chain, Verdict& verdict) const;
   // The checkpoint of this record turned out bad, and was struck out for good.
   void OnStruckOut(const CheckpointKey& key) { struck_.insert(key); }
-  void OnRecord(const JobRecord& record, Verdict& verdict) const;
+  void OnRecord(const JobRecord& record, Verdict& verdict);
   // After anything that can take a checkpoint away: an order to remove one, a dropped entry.
   void OnLess(const std::vector<CheckpointEntry>& entries, const Chain& chain, const Disk& disk,
               Verdict& verdict) const;
@@ -57,6 +57,7 @@ class SafeCheckpoints {
   bool announced_ = false;
   bool damage_ = false;
   std::set<CheckpointKey> struck_;
+  Generation judged_;
 };
 
 }  // namespace muster::sim

@@ -68,6 +68,21 @@ class Tracker : public testing::Test {
   Effects effects_;
 };
 
+// A worker that was out of touch repeats its report of a checkpoint that has counted, been overtaken
+// and removed meanwhile.
+TEST_F(Tracker, RemovedOneIsNotSavedAgain) {
+  Announce(5);
+  Announce(6);
+  Announce(7);  // two are kept
+  EXPECT_TRUE(tracker_.OnRemoved(record_, {Key(5)}, &effects_));
+  for (int r = 0; r < 3; ++r) {
+    const auto progress = Shard(5, r);
+    EXPECT_FALSE(progress.completed);
+    EXPECT_NE(progress.problem, "");
+  }
+  EXPECT_EQ(tracker_.FateOf(Key(5)), CheckpointTracker::Fate::kUnknown);
+}
+
 TEST_F(Tracker, CompleteWithTheLastShardThenManifestThenAnnounced) {
   EXPECT_FALSE(Shard(5, 0).completed);
   EXPECT_FALSE(Shard(5, 2).completed);
