@@ -297,7 +297,7 @@ void Job::CatchUp(Worker& worker, const Hello& hello, bool fresh, Instant now) {
     BeginRound(Cause::kCoordinatorRestart, true, now);
     return;
   }
-  if (!Planted(Mutant::kStopForgotten)) worker.stopped = attachment.stopped;
+  if (!Planted(Mutant::kStopForgotten)) worker.stopped = attachment.started && attachment.stopped;
   if (!attachment.started) Send(worker, Start{running});
   wished_ = false;  // asked again by CheckGrowth, of this one too
 }
@@ -325,7 +325,10 @@ void Job::OnClosed(SessionId session, Instant now) {
   if (const auto it = launchers_.find(session); it != launchers_.end()) {
     const NodeName node = it->second;
     launchers_.erase(it);
-    attested_.erase(node);
+    if (const auto said = attested_.find(node); said != attested_.end()) {
+      attested_count_ -= said->second.size();
+      attested_.erase(said);
+    }
     if (const auto there = by_node_.find(node); there != by_node_.end()) {
       for (const Member& member : there->second) {
         if (!workers_.at(member).connected) leases_.Watch(now, member);

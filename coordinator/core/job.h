@@ -60,6 +60,9 @@ class Job {
   [[nodiscard]] const JobRecord& record() const { return record_; }
   // Do the counts say what walking over all workers would? For tests.
   [[nodiscard]] bool CountsAreExact() const;
+  // Elements of everything that could grow: bounded by what is connected and running now, and by
+  // fixed limits, whatever has happened before.
+  [[nodiscard]] std::size_t Footprint() const;
 
  private:
   struct Suspicion {
@@ -197,6 +200,7 @@ class Job {
 
   // job_leave.cc
   void AskToLeave(Worker& worker, const std::string& reason, Duration within, Instant now);
+  void AskDrained(Instant now);
   void CheckHurry(Instant now);
   [[nodiscard]] bool IsDrained(const WorkerId& worker, const NodeName& node) const;
 
@@ -316,6 +320,7 @@ class Job {
   std::map<SessionId, NodeName> launchers_;
   // The processes that the launcher of a node says are alive.
   std::map<NodeName, std::set<std::pair<WorkerId, std::int64_t>>> attested_;
+  std::size_t attested_count_ = 0;  // of all nodes
   LeaseTable leases_;
   CooldownTable cooldowns_;
   Instant next_cooldown_end_ = Instant::Never();  // of a worker that waits

@@ -97,9 +97,11 @@ void Job::Suspect(Worker& worker, Cause cause, std::string evidence, bool sticky
   }
 }
 
+// More than a person reads are only counted by the size of the worlds.
 void Job::AddBlame(const Member& member, Cause cause, std::string evidence) {
-  if (!round_->blamed.insert(member).second) return;
-  round_->incident.blamed.push_back({member, cause, std::move(evidence)});
+  auto& blamed = round_->incident.blamed;
+  if (blamed.size() >= kMaxBlamed || !round_->blamed.insert(member).second) return;
+  blamed.push_back({member, cause, std::move(evidence)});
 }
 
 SilenceView Job::SilenceOf(const Worker& worker, Instant now) const {
@@ -361,6 +363,10 @@ void Job::JudgeLinks(Instant now) {
            round_->ready.contains(member);
   });
   if (!all_well) return;
+  // An incarnation that is gone does not come back.
+  std::erase_if(bad_pairs_, [&](const auto& noted) {
+    return FindWorker(noted.first.first) == nullptr || FindWorker(noted.first.second) == nullptr;
+  });
   ++bad_pairs_[pair];
   std::vector<std::pair<Member, Member>> bad;
   for (const auto& [ends, failures] : bad_pairs_) {

@@ -163,6 +163,7 @@ void Job::StartGeneration(Instant now) {
   incident.form = std::max(Duration(), now - round_->answered - incident.restore);
   before_ = record_.started;
   before_members_ = members_;
+  if (before_) DropMootRollbacks(record_, before_->generation);
   SetStarted(record_.latest, now);
   record_.latest_started = true;
   record_.gone.clear();
@@ -192,7 +193,7 @@ void Job::StartGeneration(Instant now) {
   std::set<Member> present;
   for (const auto& [member, worker] : workers_) present.insert(member);
   for (const auto& progress : checkpoints_.GiveUpLost(present)) Apply(progress, now);
-  OrderRemovals(checkpoints_.RemovalsDue());
+  OrderRemovals(checkpoints_.RemovalsDue(record_, effects_));
 }
 
 }  // namespace muster::coordinator

@@ -89,9 +89,11 @@ void Job::On(Worker& worker, const Ready& ready, Instant now) {
 
 void Job::On(Worker& worker, const Formed& formed, Instant) {
   NoteWhileAdopting(worker.member, formed.generation, true);
-  if (!round_ || !round_->assigned || formed.generation != round_->number) return;
-  const bool first = round_->formed.insert_or_assign(worker.member, formed).second;
-  if (first && latest_members_.contains(worker.member)) ++round_->members_formed;
+  if (!round_ || !round_->assigned || formed.generation != round_->number ||
+      !latest_members_.contains(worker.member)) {
+    return;
+  }
+  if (round_->formed.insert_or_assign(worker.member, formed).second) ++round_->members_formed;
 }
 
 void Job::On(Worker& worker, const FormFailed& failed, Instant now) {
@@ -167,11 +169,12 @@ void Job::On(Worker& worker, const Finished& done, Instant now) {
 
 void Job::OnAttest(const Attest& attest, const NodeName& node, Instant now) {
   if (attest.alive) {
-    attested_[node].emplace(attest.worker, attest.pid);
+    if (attested_count_ >= kMaxSessions) return;
+    if (attested_[node].emplace(attest.worker, attest.pid).second) ++attested_count_;
     return;
   }
   if (const auto there = attested_.find(node); there != attested_.end()) {
-    there->second.erase({attest.worker, attest.pid});
+    attested_count_ -= there->second.erase({attest.worker, attest.pid});
   }
   const auto here = by_node_.find(node);
   if (here == by_node_.end()) return;

@@ -66,7 +66,10 @@ void Job::BeginRound(Cause cause, bool conclusive, Instant now) {
   next.incident.attempts = std::max(next.incident.attempts, next.attempt);
   for (const Blame& blame : next.incident.blamed) next.blamed.insert(blame.member);
   for (const auto& [member, worker] : workers_) {
-    if (!worker.suspicion || !Counts(member) || !next.blamed.insert(member).second) continue;
+    if (!worker.suspicion || !Counts(member) || next.incident.blamed.size() >= kMaxBlamed ||
+        !next.blamed.insert(member).second) {
+      continue;
+    }
     next.incident.blamed.push_back({member, worker.suspicion->cause, worker.suspicion->evidence});
   }
   round_ = std::move(next);

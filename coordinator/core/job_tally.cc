@@ -149,6 +149,7 @@ void Job::Forget(const Member& member) {
   if (it == workers_.end()) return;
   Worker& worker = it->second;
   if (round_ && IsMember(member)) round_->stale = true;
+  if (round_) round_->ready.erase(member);
   if (BySession(worker.session) == &worker) by_session_.erase(worker.session);
   Count(tally_, worker.counted, -1);
   tally_.owing.erase({worker.counted_asked, member});
