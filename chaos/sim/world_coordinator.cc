@@ -48,6 +48,7 @@ void World::CrashCoordinator(bool lose_store) {
   stored_jobs_.clear();
   stored_checkpoints_.clear();
   safe_checkpoints_.OnStoreLost();
+  one_generation_.OnStoreLost();
   // With it went what it knew of everybody.
   for (Process& p : processes_) p.well_since = now_ + Duration::Seconds(60);
 }

@@ -15,6 +15,9 @@ class OneGeneration {
   // Before the step joins the chain.
   void OnCommit(const Commit& commit, const Chain& chain, Verdict& verdict) const;
 
+  // With the store went what it had left out and told nobody of.
+  void OnStoreLost() { fenced_.clear(); }
+
  private:
   std::set<Member> fenced_;  // every incarnation that a durable record left out
 };

@@ -135,8 +135,8 @@ TEST_F(Tracker, VoidAtTheShard) {
 
 TEST_F(Tracker, VoidAtTheRollback) {
   (void)Shard(60, 0);
-  Announce(55);
   Announce(50);
+  Announce(55);
   RollBack(5, 50);
   const auto given_up = tracker_.MarkVoid(record_, &effects_);
   ASSERT_EQ(given_up.size(), 1U);
