@@ -185,6 +185,9 @@ class Job {
   void On(Worker& worker, const Ready& ready, Instant now);
   void On(Worker& worker, const Formed& formed, Instant now);
   void On(Worker& worker, const FormFailed& failed, Instant now);
+  void OnLateFormFailed(const Worker& worker, const FormFailed& failed, Instant now);
+  void StrikeOut(const Worker& worker, const FormFailed& failed, const Restore& restore,
+                 Instant now);
   void On(Worker& worker, const OperationFailed& failed, Instant now);
   void On(Worker& worker, const Stopped& stopped, Instant now);
   void On(Worker& worker, const Leave& leave, Instant now);

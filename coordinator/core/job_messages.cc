@@ -98,17 +98,15 @@ void Job::On(Worker& worker, const Formed& formed, Instant) {
 
 void Job::On(Worker& worker, const FormFailed& failed, Instant now) {
   NoteWhileAdopting(worker.member, failed.generation, true);
-  if (!round_ || !round_->assigned || failed.generation != round_->number) return;
+  if (!round_) return;
+  if (!round_->assigned) return OnLateFormFailed(worker, failed, now);
+  if (failed.generation != round_->number) return;
   const Restore& restore = round_->record.restore;
   std::string detail =
       fmt::format("worker {} could not form generation {}: {}", worker.member.worker.value(),
                   failed.generation.value(), failed.reason);
   if (restore.source == RestoreSource::kCheckpoint && failed.peer.value() < 0) {
-    const bool bad = failed.bad_checkpoint == restore.checkpoint;
-    if (checkpoints_.Strike(record_, restore.checkpoint, bad, effects_)) {
-      Publish(EventKind::kCheckpointVoid, now,
-              fmt::format("{} is struck out: {}", restore.directory, failed.reason), worker.member);
-    }
+    StrikeOut(worker, failed, restore, now);
   }
   const GenerationRecord broken = round_->record;
   Publish(EventKind::kForming, now, std::move(detail), worker.member);
@@ -117,6 +115,31 @@ void Job::On(Worker& worker, const FormFailed& failed, Instant now) {
   if (failed.peer.value() >= 0 && failed.peer.value() < broken.world_size()) {
     const auto index = static_cast<std::size_t>(failed.peer.value());
     ReportLink(worker.member, broken.members[index].member, broken);
+  }
+}
+
+// Another member has reported before, perhaps just that it lost this one: the damage that this one
+// tells of is the reason all the same, and no link is to blame.
+void Job::OnLateFormFailed(const Worker& worker, const FormFailed& failed, Instant now) {
+  const auto& latest = record_.latest;
+  if (failed.peer.value() >= 0 || !latest || record_.latest_started ||
+      failed.generation != latest->generation) {
+    return;
+  }
+  round_->link.reset();
+  const Restore& restore = latest->restore;
+  if (restore.source == RestoreSource::kCheckpoint && failed.bad_checkpoint == restore.checkpoint) {
+    StrikeOut(worker, failed, restore, now);
+    round_->stale = true;
+  }
+}
+
+void Job::StrikeOut(const Worker& worker, const FormFailed& failed, const Restore& restore,
+                    Instant now) {
+  const bool bad = failed.bad_checkpoint == restore.checkpoint;
+  if (checkpoints_.Strike(record_, restore.checkpoint, bad, effects_)) {
+    Publish(EventKind::kCheckpointVoid, now,
+            fmt::format("{} is struck out: {}", restore.directory, failed.reason), worker.member);
   }
 }
 

@@ -112,7 +112,12 @@ void Session::On(const FormedHere& input, Instant) {
 }
 
 void Session::On(const FormBroke& input, Instant) {
-  if (!assigned_ || assigned_->generation != input.failure.generation || formed_) return;
+  if (!assigned_ || assigned_->generation != input.failure.generation || formed_) {
+    // Given up meanwhile; but of damage nobody else may tell.
+    const bool last = last_record_ && last_record_->generation == input.failure.generation;
+    if (last && input.failure.bad_checkpoint) Send(input.failure);
+    return;
+  }
   form_failed_ = input.failure;
   Send(*form_failed_);
   Notice("generation " + std::to_string(input.failure.generation.value()) +

@@ -59,7 +59,12 @@ void Chain::OnRecord(const JobRecord& record) {
     // is a job that begins.
     const bool begins = !record.latest && !record.started;
     const Lineage before = record.started ? record.started->lineage : grown_;
-    lines_[record.lineage] = begins ? Line() : Of(before);
+    Line line = begins ? Line() : Of(before);
+    // What the old lineage did above that is void, in generations that nobody has heard of too.
+    if (!record.rollbacks.empty()) {
+      line.links.erase(line.links.upper_bound(record.rollbacks.back().step), line.links.end());
+    }
+    lines_[record.lineage] = std::move(line);
   }
   Line& line = lines_[record.lineage];
   for (const Rollback& rollback : record.rollbacks) {
