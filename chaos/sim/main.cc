@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "chaos/sim/explore_main.h"
 #include "chaos/sim/world.h"
 
 namespace {
@@ -80,7 +81,11 @@ int main(int argc, char** argv) {
   app.add_option("--seed", first, "first seed")->capture_default_str();
   app.add_option("--seeds,--count", count, "how many seeds")->capture_default_str();
   app.add_flag("--trace", trace, "print every event of the runs that fail, or of the only one");
+  muster::sim::ExploreCommand explore;
+  CLI::App* exploring = app.add_subcommand("explore", "all interleavings of a small job");
+  muster::sim::AddExplore(*exploring, &explore);
   CLI11_PARSE(app, argc, argv);
+  if (exploring->parsed()) return muster::sim::RunExplore(explore);
   Totals totals;
   const Clock::time_point begun = Clock::now();
   Clock::time_point said = begun;

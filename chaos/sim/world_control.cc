@@ -14,6 +14,8 @@ constexpr std::int64_t kSlow = 50;
 
 void World::Tell(Process& p, const worker::Input& input) {
   const Member before = p.session->member();
+  // What is drawn is no part of the state then.
+  if (exhaustive_) p.session->Reseed(before.incarnation.value());
   p.session->Handle(input, LocalNow(p));
   if (p.session->member() != before) {
     healthy_workers_.OnFenced(HealthOf(p), now_, verdict_);
@@ -44,6 +46,7 @@ void World::Drain(Process& p) {
 }
 
 void World::ArmTimer(Process& p) {
+  if (exhaustive_) return;  // the explorer asks the session
   const Instant local = p.session->NextDeadline();
   if (local == Instant::Never()) return;
   const Instant at = std::max(WorldTime(p, local), now_ + Duration::Micros(1));

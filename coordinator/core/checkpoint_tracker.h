@@ -69,6 +69,11 @@ class CheckpointTracker {
   [[nodiscard]] bool AnyPending() const { return !saves_.empty() || ManifestDue() != nullptr; }
   [[nodiscard]] std::int64_t aborted() const { return aborted_; }
   [[nodiscard]] const std::vector<CheckpointEntry>& entries() const { return entries_; }
+  // All state that what it does later may depend on, for those who compare states.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(saves_, given_up_, entries_);
+  }
 
  private:
   struct Save {

@@ -15,6 +15,12 @@ class OneGeneration {
   // Before the step joins the chain.
   void OnCommit(const Commit& commit, const Chain& chain, Verdict& verdict) const;
 
+  // All of its state, for those who compare states.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(fenced_);
+  }
+
  private:
   std::set<Member> fenced_;  // every incarnation that a durable record left out
 };

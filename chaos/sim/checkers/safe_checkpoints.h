@@ -43,6 +43,12 @@ class SafeCheckpoints {
   // The disk lost or damaged a file by itself.
   void OnDamage() { damage_ = true; }
 
+  // All of its state, for those who compare states.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(announced_, damage_);
+  }
+
  private:
   std::int64_t elements_;
   bool announced_ = false;

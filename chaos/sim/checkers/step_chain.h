@@ -14,6 +14,12 @@ class StepChain {
   // A durable record, after the chain has taken it.
   void OnRecord(const JobRecord& record, const Chain& chain, Verdict& verdict);
 
+  // All of its state, for those who compare states.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(lineage_, closed_by_, closed_at_);
+  }
+
  private:
   // The newest record: older generations have no step above `closed_at_`.
   Lineage lineage_;
