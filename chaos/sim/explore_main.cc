@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+
+#include "chaos/sim/explore.h"
 
 namespace muster::sim {
 
@@ -14,9 +17,14 @@ using Clock = std::chrono::steady_clock;
 double SecondsSince(Clock::time_point begun) {
   return std::chrono::duration<double>(Clock::now() - begun).count();
 }
-}  // namespace
 
-void AddExplore(CLI::App& app, ExploreCommand* command) {
+struct Command {
+  ExploreOptions options = ExploreOptions::Small(2);
+  double seconds = 0;  // 0: until it is complete
+  bool warm = false;
+};
+
+void AddOptions(CLI::App& app, Command* command) {
   ExploreOptions& options = command->options;
   Budget& budget = options.budget;
   app.add_option("--workers", options.job.workers, "processes")->capture_default_str();
@@ -44,7 +52,13 @@ void AddExplore(CLI::App& app, ExploreCommand* command) {
   app.add_option("--seconds", command->seconds, "to search at most");
 }
 
-int RunExplore(ExploreCommand command) {
+}  // namespace
+
+int RunExplore(int argc, char** argv) {
+  CLI::App app{"All interleavings of a small job, with a budget of faults."};
+  Command command;
+  AddOptions(app, &command);
+  CLI11_PARSE(app, argc, argv);
   ExploreOptions& options = command.options;
   options.job.max_workers = options.job.workers;
   options.from_start = !command.warm;

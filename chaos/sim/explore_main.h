@@ -1,21 +1,9 @@
-// The subcommand `explore` of muster-sim.
+// `muster-sim explore`: searches a small job and says what it found.
 #pragma once
-
-#include <CLI/CLI.hpp>
-
-#include "chaos/sim/explore.h"
 
 namespace muster::sim {
 
-struct ExploreCommand {
-  ExploreOptions options = ExploreOptions::Small(2);
-  double seconds = 0;  // 0: until it is complete
-  bool warm = false;
-};
-
-// Adds its options; the values are there after parsing.
-void AddExplore(CLI::App& app, ExploreCommand* command);
-// The exit code.
-[[nodiscard]] int RunExplore(ExploreCommand command);
+// The arguments from the subcommand's name on; the exit code.
+[[nodiscard]] int RunExplore(int argc, char** argv);
 
 }  // namespace muster::sim

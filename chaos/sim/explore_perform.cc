@@ -17,6 +17,8 @@ void Explorer::Perform(Node& node, const Choice& choice) {
     case Kind::kEarlyTimer:
       --node.left.early_timers;
       FireTimer(world, choice.process, DeadlineOf(world, choice.process));
+      // Whatever is pending comes late, which is a trouble of everybody's.
+      for (Process& late : world.processes_) late.well_since = world.now_;
       break;
     case Kind::kRelaunch:
       --node.relaunches[static_cast<std::size_t>(choice.process)];
@@ -99,8 +101,8 @@ Instant Explorer::DeadlineOf(const World& world, int process) {
   } else {
     const Process& p = world.processes_[static_cast<std::size_t>(process)];
     // Who could not go on is started again, when everything else has calmed down.
-    const bool exited = p.life > 0 && !p.alive && p.at == At::kGone;
-    if (exited && !world.chain_.record().end) return world.now_ + Duration::Micros(1);
+    const bool exited = !p.alive && p.at == At::kGone;
+    if (exited && !world.chain_.record().end) at = p.timer_at;
     const bool runs = p.alive && p.paused == 0;
     const Instant local = runs ? p.session->NextDeadline() : Instant::Never();
     if (local != Instant::Never()) at = world.WorldTime(p, local);

@@ -9,7 +9,7 @@ namespace muster::sim {
 // results of former ones have been dropped; what it remembers for the random simulator.
 void Explorer::AddProcess(const World& world, const Process& p, Fingerprint& print) {
   print(p.alive, p.haunted_until);
-  if (!p.alive) return;
+  if (!p.alive) return print(p.at == At::kGone ? p.timer_at : Instant::Never());
   const Instant now = print.time().now;
   print.SetNow(world.LocalNow(p));
   print(*p.session);

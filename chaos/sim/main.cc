@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "chaos/sim/explore_main.h"
 #include "chaos/sim/world.h"
@@ -74,6 +75,9 @@ void PrintTotals(const Totals& totals, double seconds) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "explore") {
+    return muster::sim::RunExplore(argc - 1, argv + 1);
+  }
   CLI::App app{"Runs the cores of Muster in virtual time under faults drawn from seeds."};
   std::uint64_t first = 1;
   std::uint64_t count = 1000;
@@ -81,11 +85,8 @@ int main(int argc, char** argv) {
   app.add_option("--seed", first, "first seed")->capture_default_str();
   app.add_option("--seeds,--count", count, "how many seeds")->capture_default_str();
   app.add_flag("--trace", trace, "print every event of the runs that fail, or of the only one");
-  muster::sim::ExploreCommand explore;
-  CLI::App* exploring = app.add_subcommand("explore", "all interleavings of a small job");
-  muster::sim::AddExplore(*exploring, &explore);
+  app.footer("muster-sim explore --help: all interleavings of a small job");
   CLI11_PARSE(app, argc, argv);
-  if (exploring->parsed()) return muster::sim::RunExplore(explore);
   Totals totals;
   const Clock::time_point begun = Clock::now();
   Clock::time_point said = begun;

@@ -253,6 +253,7 @@ void World::Exit(Process& p) {
   EndProcess(p, false, "exit");
   // Whoever left as planned, or could not go on, is started again; not when the job is over.
   if (!over && !exhaustive_) Later(p.index, Duration::Millis(300), Launch{});
+  if (exhaustive_) p.timer_at = now_ + options_.lease;  // for the explorer
 }
 
 Health World::HealthOf(const Process& p) const {
