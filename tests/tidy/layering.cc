@@ -90,6 +90,7 @@ std::string_view LibraryOf(std::string_view target) {
   const std::size_t slash = target.find('/');
   const std::string_view first = target.substr(0, slash);
   if (target.starts_with("cuda")) return "cuda";
+  if (target.starts_with("boost/pfr")) return "boost/pfr";  // no I/O in this part of it
   if (slash != std::string_view::npos) {
     const Names posix = {"sys", "linux", "netinet", "arpa", "net", "bits", "asm"};
     return Contains(posix, first) ? std::string_view() : first;
