@@ -35,6 +35,11 @@ inline constexpr std::size_t kMaxQueuedBytes = std::size_t{32} << 20U;
 // Events kept per job for `GET …/events`; older ones are dropped.
 inline constexpr std::size_t kMaxEvents = 4096;
 inline constexpr std::size_t kMaxIncidents = 256;
+// Workers named by one incident.
+inline constexpr std::size_t kMaxBlamed = 64;
+// Saves of one job under way at a time, and removals of checkpoints not reported yet.
+inline constexpr std::size_t kMaxSaves = 64;
+inline constexpr std::size_t kMaxRemovals = 256;
 // Places of one job that operators have drained.
 inline constexpr std::size_t kMaxDrained = 1024;
 // Slots of one job whose failures are remembered.

@@ -15,7 +15,7 @@ void Explorer::AddProcess(const World& world, const Process& p, Fingerprint& pri
   print(*p.session);
   print.SetNow(now);
   print(p.connection, p.at, p.record, p.step, p.held, p.next_cut, p.next_cut_of, p.trained,
-        p.agreed, p.op, p.operations, p.paused, p.disk_full, p.well_since, p.leaving);
+        p.agreed, p.op, p.operations, p.paused, p.disk_full, p.well_since, p.leaving, p.contact);
 }
 
 // Only the order within a channel counts.
@@ -72,7 +72,8 @@ std::uint64_t Explorer::FingerprintOf(const Node& node) const {
   AddPlanes(world, print);
   print(QueueOf(world, empty));
   print(world.chain_, world.one_generation_, world.step_chain_, world.exact_data_,
-        world.safe_checkpoints_, world.durable_decisions_, world.store_lost_);
+        world.safe_checkpoints_, world.durable_decisions_, world.reforming_, world.quorum_,
+        world.store_lost_);
   return print.value();
 }
 

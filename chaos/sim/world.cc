@@ -44,7 +44,9 @@ World::World(const Options& options)
       config_(ConfigOf(options)),
       exact_data_(Spec()),
       safe_checkpoints_(kElements),
-      healthy_workers_(kShadow) {
+      healthy_workers_(kShadow),
+      reforming_(config_.join_window + Duration::Millis(500),
+                 config_.settle * 64 + Duration::Millis(500)) {
   for (int i = 0; i < options_.workers; ++i) {
     Process& p = processes_.emplace_back();
     p.index = i;
@@ -267,12 +269,33 @@ Health World::HealthOf(const Process& p) const {
   return health;
 }
 
+// Members of the generation that is being left, with whom nothing has been wrong for long.
+std::vector<Holder> World::WellHolders(const JobRecord& record) const {
+  std::vector<Holder> holders;
+  if (!record.started) return holders;
+  const Duration long_enough = options_.lease * 2 + Duration::Seconds(1);
+  for (const Process& p : processes_) {
+    const Health health = HealthOf(p);
+    if (!health.well || p.leaving || now_ - health.well_since < long_enough) continue;
+    const Member me = p.session->member();
+    const auto& members = record.started->members;
+    if (std::ranges::find(members, me, &MemberEntry::member) == members.end()) continue;
+    // In the cut of that generation: one that has not adopted it yet holds nothing of it.
+    if (p.record && p.record->generation >= record.started->generation) {
+      holders.push_back({me, p.held});
+    }
+  }
+  return holders;
+}
+
 void World::CheckWaiting() {
   if (!coordinator_ || coordinator_paused_ > 0) return;
   const auto view = coordinator_->Describe(JobName("sim"), now_);
   std::vector<Health> all;
   for (const Process& p : processes_) all.push_back(HealthOf(p));
-  healthy_workers_.OnWaiting(view ? view->waiting_for : "", all, now_, verdict_);
+  const std::string waiting = view ? view->waiting_for : "";
+  healthy_workers_.OnWaiting(waiting, all, now_, verdict_);
+  reforming_.OnWaiting(view ? view->generation : Generation(), waiting, now_, verdict_);
 }
 
 // --- The run -------------------------------------------------------------------------------------

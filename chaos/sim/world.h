@@ -22,12 +22,14 @@
 #include <vector>
 
 #include "chaos/sim/action.h"
+#include "chaos/sim/checkers/autonomy.h"
 #include "chaos/sim/checkers/chain.h"
 #include "chaos/sim/checkers/durable_decisions.h"
 #include "chaos/sim/checkers/exact_data.h"
 #include "chaos/sim/checkers/healthy_workers.h"
 #include "chaos/sim/checkers/liveness.h"
 #include "chaos/sim/checkers/one_generation.h"
+#include "chaos/sim/checkers/reforming.h"
 #include "chaos/sim/checkers/restored_state.h"
 #include "chaos/sim/checkers/safe_checkpoints.h"
 #include "chaos/sim/checkers/step_chain.h"
@@ -98,11 +100,8 @@ struct Process {
   // A former life was killed: for so long that one may be waited for, under the same name.
   Instant haunted_until;
   Instant flaps_until;  // ended again soon after each start
-  // When it last asked the coordinator anything, and sent what the coordinator last answered.
-  Instant asked;
-  Instant answered;
-  std::map<std::int64_t, Instant> beats;  // sent, not acknowledged
   bool leaving = false;
+  Contact contact;
 };
 
 class World {
@@ -134,6 +133,8 @@ class World {
   [[nodiscard]] JobSpec Spec() const;
   [[nodiscard]] Health HealthOf(const Process& p) const;
   void CheckWaiting();
+  void NoteSent(Process& p, const Message& message);
+  [[nodiscard]] std::vector<Holder> WellHolders(const JobRecord& record) const;
   template <class... Args>
   void Trace(const char* format, const Args&... args);
 
@@ -161,6 +162,7 @@ class World {
   void Carry(const coordinator::Effects& effects);
   void Publish(const coordinator::Event& event);
   void Store(const coordinator::Persist& persist);
+  void StoreJob(const JobRecord& record);
   void StoreCheckpoint(const CheckpointEntry& entry);
   void ArmCoordinator();
   void On(const ToCoordinator& message);
@@ -259,6 +261,8 @@ class World {
   DurableDecisions durable_decisions_;
   HealthyWorkers healthy_workers_;
   Liveness liveness_;
+  Reforming reforming_;
+  std::optional<Instant> quorum_;  // enough workers for the first generation are there
   Instant next_look_;
   bool store_lost_ = false;
 

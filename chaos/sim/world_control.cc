@@ -14,11 +14,13 @@ constexpr std::int64_t kSlow = 50;
 
 void World::Tell(Process& p, const worker::Input& input) {
   const Member before = p.session->member();
+  const bool had_state = p.session->started_record() != nullptr;
   // What is drawn is no part of the state then.
   if (exhaustive_) p.session->Reseed(before.incarnation.value());
   p.session->Handle(input, LocalNow(p));
   if (p.session->member() != before) {
-    healthy_workers_.OnFenced(HealthOf(p), now_, verdict_);
+    // To join afresh costs nothing but the state that it holds.
+    if (had_state) healthy_workers_.OnFenced(HealthOf(p), now_, verdict_);
     p.well_since = now_;
   }
   Drain(p);
@@ -34,6 +36,7 @@ void World::Drain(Process& p) {
   }
   if (effects.close) Hangup(p);
   for (const Message& message : effects.sends) {
+    NoteSent(p, message);
     if (p.connection != SessionId()) SendUp(p, ToCoordinator{p.connection, message});
   }
   if (effects.dial) {
@@ -107,7 +110,15 @@ void World::On(Process& p, const ToWorker& message) {
     held_down_[p.index].push_back({p.index, p.life, message});
     return;
   }
+  if (const auto* ack = std::get_if<Ack>(&message.message)) p.contact.OnAck(ack->sequence);
+  if (std::holds_alternative<Welcome>(message.message)) p.contact.OnWelcome();
   Tell(p, worker::Received{p.dial, message.message});
+}
+
+void World::NoteSent(Process& p, const Message& message) {
+  if (const auto* beat = std::get_if<Heartbeat>(&message)) p.contact.OnBeat(beat->sequence, now_);
+  if (std::holds_alternative<Hello>(message)) p.contact.OnHello(now_);
+  if (std::holds_alternative<Leave>(message)) p.leaving = true;
 }
 
 void World::On(Process& p, const WorkerHearsClose& close) {

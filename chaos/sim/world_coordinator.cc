@@ -101,6 +101,12 @@ void World::Carry(const coordinator::Effects& effects) {
     const bool said = std::holds_alternative<Ack>(send.message);
     const sim::Session* session = network_.Find(send.to);
     if (!said && session != nullptr) Point(session->process);
+    if (!std::holds_alternative<Welcome>(send.message) || stored == nullptr || stored->latest) {
+      continue;
+    }
+    const auto here = std::ranges::count_if(
+        processes_, [](const Process& p) { return p.alive && p.connection != SessionId(); });
+    if (here >= options_.min_workers && !quorum_) quorum_ = now_;
   }
   for (const SessionId id : effects.closes) {
     SendDown(id, WorkerHearsClose{id});
@@ -111,7 +117,15 @@ void World::Carry(const coordinator::Effects& effects) {
 
 void World::Publish(const coordinator::Event& event) {
   Trace("  * {} {}", coordinator::NameOf(event.kind), event.detail);
-  if (event.kind == coordinator::EventKind::kStarted) ++result_.reforms;
+  if (event.kind == coordinator::EventKind::kStarted) {
+    ++result_.reforms;
+    if (event.incident) reforming_.OnStarted(*event.incident, Spec(), verdict_);
+  }
+  const bool struck = event.kind == coordinator::EventKind::kCheckpointVoid &&
+                      event.detail.find("struck out") != std::string::npos;
+  if (struck && chain_.record().latest) {
+    safe_checkpoints_.OnStruckOut(chain_.record().latest->restore.checkpoint);
+  }
   if (event.kind == coordinator::EventKind::kRolledBack) ++result_.rollbacks;
 }
 
@@ -122,15 +136,7 @@ void World::Store(const coordinator::Persist& persist) {
     if (!decoded.ok()) {
       return verdict_.Violate("S6", "a job record does not decode: " + decoded.status().message());
     }
-    chain_.OnRecord(*decoded);
-    one_generation_.OnRecord(*decoded);
-    step_chain_.OnRecord(*decoded, chain_, verdict_);
-    if (decoded->end) {
-      if (decoded->end->kind == EndKind::kFailed) {
-        verdict_.Violate("L1", "the job was given up: " + decoded->end->reason);
-      }
-      liveness_.OnEnd();
-    }
+    StoreJob(*decoded);
     stored_jobs_[put->record.job] = std::move(*decoded);
   } else if (const auto* entry = std::get_if<coordinator::PutCheckpoint>(&persist)) {
     StoreCheckpoint(entry->entry);
@@ -141,6 +147,23 @@ void World::Store(const coordinator::Persist& persist) {
   }
 }
 
+void World::StoreJob(const JobRecord& record) {
+  chain_.OnRecord(record);
+  one_generation_.OnRecord(record, verdict_);
+  step_chain_.OnRecord(record, chain_, verdict_);
+  safe_checkpoints_.OnRecord(record, verdict_);
+  reforming_.OnRecord(record, WellHolders(record), kElements, verdict_);
+  if (record.latest && quorum_) {
+    if (!faulted_) reforming_.OnFirstFormation(*quorum_, now_, verdict_);
+    quorum_.reset();
+  }
+  if (!record.end) return;
+  if (record.end->kind == EndKind::kFailed) {
+    verdict_.Violate("L1", "the job was given up: " + record.end->reason);
+  }
+  liveness_.OnEnd();
+}
+
 void World::StoreCheckpoint(const CheckpointEntry& entry) {
   const auto it = std::ranges::find_if(stored_checkpoints_, [&](const CheckpointEntry& e) {
     return e.record.key == entry.record.key;
@@ -148,6 +171,11 @@ void World::StoreCheckpoint(const CheckpointEntry& entry) {
   const bool announces =
       entry.state == CheckpointState::kAnnounced &&
       (it == stored_checkpoints_.end() || it->state != CheckpointState::kAnnounced);
+  if (entry.state == CheckpointState::kDeleting && it != stored_checkpoints_.end() &&
+      it->state == CheckpointState::kAnnounced) {
+    safe_checkpoints_.OnRetired(entry.record.key, stored_checkpoints_, Spec().checkpoint_keep,
+                                chain_, verdict_);
+  }
   if (it == stored_checkpoints_.end()) {
     stored_checkpoints_.push_back(entry);
   } else {

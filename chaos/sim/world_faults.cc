@@ -35,7 +35,10 @@ void World::Point(int process) {
 void World::Inject() {
   if (faults_left_ == 0) return;
   --faults_left_;
-  const auto kind = static_cast<FaultKind>(prng_.Below(kFaultKinds));
+  auto kind = static_cast<FaultKind>(prng_.Below(kFaultKinds));
+  // Nothing is as interesting as a death in the middle of something.
+  const bool hot = hot_process_ >= 0 && options_.Has(FaultKind::kKill);
+  if (hot && prng_.Chance(1, 3)) kind = FaultKind::kKill;
   Process& p = Victim();
   // Short ones race with the recovery, long ones outlast it.
   const auto lease = static_cast<std::uint64_t>(options_.lease.millis());

@@ -76,8 +76,10 @@ void World::Schedule(const std::vector<DataPlane::Result>& results) {
     if (result.how == Ended::kFailed && Chance(1, 3)) continue;
     const Process& p = Of(result.process);
     if (!p.alive || p.serial != result.serial) continue;
-    Later(result.process, Delay(result.how == Ended::kFailed ? 3 : 1),
-          OperationEnds{result.serial, result.how, result.peer});
+    Duration delay = Delay();
+    // A reset may destroy what had arrived and was not read.
+    if (result.how == Ended::kFailed) delay = Chance(1, 2) ? Duration() : Delay(3);
+    Later(result.process, delay, OperationEnds{result.serial, result.how, result.peer});
   }
 }
 
@@ -112,6 +114,8 @@ void World::On(Process& p, const OperationEnds& ends) {
       p.agreed.checkpoint = p.agreed.checkpoint || contribution.wishes.checkpoint;
       p.agreed.reform = p.agreed.reform || contribution.wishes.reform;
     }
+    const Commit vote{MemberOf(p), key.lineage, key.generation, key.step, Outcome::kNone, 0};
+    step_chain_.OnAgreed(vote, p.agreed);
   }
   if (key.kind == OpKind::kExchange) {
     Exchanged(p, key);
@@ -236,6 +240,7 @@ void World::Decide(Process& p) {
   const Step step = p.session->committed();
   const Commit commit{p.session->member(), p.record->lineage, p.record->generation, step, *outcome,
                       p.held.state};
+  p.contact.OnCommit(fmt::format("worker w{}", p.index), config_.autonomy, now_, verdict_);
   one_generation_.OnCommit(commit, chain_, verdict_);
   step_chain_.OnCommit(commit, chain_, verdict_);
   exact_data_.OnCommit(commit, chain_, verdict_);

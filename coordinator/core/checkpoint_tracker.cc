@@ -62,13 +62,30 @@ const CheckpointRecord* CheckpointTracker::ManifestDue() const {
   return it == entries_.end() ? nullptr : &it->record;
 }
 
-std::vector<RemoveCheckpoint> CheckpointTracker::RemovalsDue() const {
+std::vector<RemoveCheckpoint> CheckpointTracker::RemovalsDue(const JobRecord& record,
+                                                             Effects* effects) {
   std::vector<RemoveCheckpoint> due;
-  for (const CheckpointEntry& entry : entries_) {
+  for (CheckpointEntry& entry : entries_) {
+    if (entry.state == CheckpointState::kVoid && entry.manifest_digest == 0) {
+      entry.state = CheckpointState::kDeleting;
+      Put(record, entry, effects);
+    }
     if (entry.state != CheckpointState::kDeleting) continue;
     due.push_back({entry.record.key, entry.record.directory});
   }
+  while (due.size() > kMaxRemovals) {
+    std::erase_if(entries_, [&](const CheckpointEntry& e) { return e.record.key == due[0].key; });
+    effects->persist.emplace_back(DropCheckpoint{record.job, due[0].key});
+    due.erase(due.begin());
+  }
   return due;
+}
+
+std::size_t CheckpointTracker::Footprint() const {
+  std::size_t count = given_up_.size();
+  for (const auto& [key, save] : saves_) count += 1 + save.files.size();
+  for (const CheckpointEntry& entry : entries_) count += 1 + entry.record.files.size();
+  return count;
 }
 
 void CheckpointTracker::Expect(const JobRecord& record, const CheckpointKey& key,
@@ -95,10 +112,30 @@ CheckpointTracker::Progress CheckpointTracker::OnShardWritten(const JobRecord& r
     progress.problem = fmt::format("shard of {} refused: a rollback made it void", name);
     return progress;
   }
+  if (Overtaken(shard.key)) {
+    progress.problem = fmt::format("shard of {} refused: a later checkpoint counts already", name);
+    return progress;
+  }
+  if (saves_.size() >= kMaxSaves && !saves_.contains(shard.key)) {
+    progress.problem = fmt::format("shard of {} refused: too many saves are under way", name);
+    return progress;
+  }
   Save& save = saves_.try_emplace(shard.key, Save{writing, {}, deadline}).first->second;
   save.files[shard.file.rank] = shard.file;
   if (static_cast<std::int32_t>(save.files.size()) < writing.world_size()) return progress;
   return Complete(record, shard.key, effects);
+}
+
+// Not under way, and a later one counts: it was complete once, and its files may be removed by now.
+// A worker that was out of touch since repeats its report all the same.
+bool CheckpointTracker::Overtaken(const CheckpointKey& key) const {
+  if (saves_.contains(key)) return false;
+  return std::ranges::any_of(entries_, [&](const CheckpointEntry& entry) {
+    const CheckpointKey& other = entry.record.key;
+    const bool counted =
+        entry.state == CheckpointState::kAnnounced || entry.state == CheckpointState::kDeleting;
+    return counted && other.step > key.step && other.generation >= key.generation;
+  });
 }
 
 CheckpointTracker::Progress CheckpointTracker::Complete(const JobRecord& record,
@@ -315,7 +352,10 @@ CheckpointTracker::Fate CheckpointTracker::FateOf(const CheckpointKey& key) cons
   for (const CheckpointEntry& entry : entries_) {
     if (entry.record.key != key) continue;
     if (entry.state == CheckpointState::kComplete) return Fate::kUnderWay;
-    return entry.state == CheckpointState::kVoid ? Fate::kGivenUp : Fate::kAnnounced;
+    const bool announced =
+        entry.state == CheckpointState::kAnnounced ||
+        (entry.state == CheckpointState::kDeleting && entry.manifest_digest != 0);
+    return announced ? Fate::kAnnounced : Fate::kGivenUp;
   }
   return Fate::kUnknown;
 }

@@ -57,8 +57,11 @@ class CheckpointTracker {
 
   // The oldest complete checkpoint whose manifest has yet to be written; null when there is none.
   [[nodiscard]] const CheckpointRecord* ManifestDue() const;
-  // Directories whose removal was decided and not yet reported.
-  [[nodiscard]] std::vector<RemoveCheckpoint> RemovalsDue() const;
+  // Directories whose removal was decided and not yet reported, or that became void before they
+  // were announced; others wait for the next announcement. Of those that nobody manages to remove
+  // only the last kMaxRemovals are remembered.
+  [[nodiscard]] std::vector<RemoveCheckpoint> RemovalsDue(const JobRecord& record,
+                                                          Effects* effects);
   // Is a save of exactly this step and generation under way whose missing ranks are all in `alive`?
   [[nodiscard]] bool Pending(const CheckpointKey& key, const std::vector<Rank>& alive) const;
   enum class Fate { kUnknown, kUnderWay, kAnnounced, kGivenUp };
@@ -69,6 +72,8 @@ class CheckpointTracker {
   [[nodiscard]] bool AnyPending() const { return !saves_.empty() || ManifestDue() != nullptr; }
   [[nodiscard]] std::int64_t aborted() const { return aborted_; }
   [[nodiscard]] const std::vector<CheckpointEntry>& entries() const { return entries_; }
+  // See Job::Footprint.
+  [[nodiscard]] std::size_t Footprint() const;
   // All state that what it does later may depend on, for those who compare states.
   template <class Visit>
   void VisitState(Visit&& visit) const {
@@ -82,6 +87,7 @@ class CheckpointTracker {
     Instant deadline;
   };
   [[nodiscard]] CheckpointEntry* FindEntry(const CheckpointKey& key);
+  [[nodiscard]] bool Overtaken(const CheckpointKey& key) const;
   [[nodiscard]] bool GivenUp(const CheckpointKey& key) const;
   Progress GiveUp(CheckpointKey key, std::string reason);
   Progress Complete(const JobRecord& record, const CheckpointKey& key, Effects* effects);

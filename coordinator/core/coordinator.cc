@@ -108,6 +108,13 @@ std::vector<JobName> Coordinator::Jobs() const {
   return names;
 }
 
+std::size_t Coordinator::Footprint() const {
+  std::size_t count = sessions_.size() + refused_.size();
+  for (const auto& [session, early] : early_launchers_) count += 1 + early.attests.size();
+  for (const auto& [name, job] : jobs_) count += 1 + job->Footprint();
+  return count;
+}
+
 std::optional<JobView> Coordinator::Describe(const JobName& job, Instant now) const {
   const auto it = jobs_.find(job);
   if (it == jobs_.end()) return std::nullopt;

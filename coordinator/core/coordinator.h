@@ -43,6 +43,8 @@ class Coordinator {
   [[nodiscard]] Instant NextDeadline() const;
 
   [[nodiscard]] std::vector<JobName> Jobs() const;
+  // Elements of all that could grow with time, of all jobs; for tests. It must not.
+  [[nodiscard]] std::size_t Footprint() const;
   // Nothing when there is no such job.
   [[nodiscard]] std::optional<JobView> Describe(const JobName& job, Instant now) const;
 

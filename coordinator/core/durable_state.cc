@@ -7,7 +7,7 @@
 namespace muster::coordinator {
 
 namespace {
-// Old rollbacks matter only to saves of older generations, and those are forgotten much sooner.
+// Reached only by attempt after attempt without a start; then the oldest say the least.
 constexpr std::size_t kMaxRollbacks = 64;
 }  // namespace
 
@@ -28,6 +28,10 @@ void AddRollback(JobRecord& record, Generation generation, Step step) {
   std::erase_if(record.rollbacks, [&](const Rollback& old) { return old.step >= step; });
   record.rollbacks.push_back({generation, step});
   if (record.rollbacks.size() > kMaxRollbacks) record.rollbacks.erase(record.rollbacks.begin());
+}
+
+void DropMootRollbacks(JobRecord& record, Generation writer) {
+  std::erase_if(record.rollbacks, [&](const Rollback& old) { return old.generation <= writer; });
 }
 
 bool IsVoid(const JobRecord& record, const CheckpointKey& key) {

@@ -12,6 +12,9 @@ void RaiseHighest(JobRecord& record, Generation seen);
 // "Generation g goes back to step r": every step above r of all earlier generations is void, known
 // or not. Rollbacks that the new one implies are dropped.
 void AddRollback(JobRecord& record, Generation generation, Step step);
+// Drops the rollbacks that void nothing which can still come: only `writer` and later generations
+// report saves any more, and what was reported before is marked where it is kept.
+void DropMootRollbacks(JobRecord& record, Generation writer);
 // Did a rollback go below this checkpoint after it was taken?
 [[nodiscard]] bool IsVoid(const JobRecord& record, const CheckpointKey& key);
 // The member of this record, or nullptr.

@@ -286,7 +286,7 @@ void Job::CatchUp(Worker& worker, const Hello& hello, bool fresh, Instant now) {
     BeginRound(Cause::kCoordinatorRestart, true, now);
     return;
   }
-  if (!Planted(Mutant::kStopForgotten)) worker.stopped = attachment.stopped;
+  if (!Planted(Mutant::kStopForgotten)) worker.stopped = attachment.started && attachment.stopped;
   if (!attachment.started) Send(worker, Start{running});
   wished_ = false;  // asked again by CheckGrowth, of this one too
 }

@@ -52,6 +52,9 @@ class Job {
   [[nodiscard]] Instant NextDeadline() const;
   [[nodiscard]] JobView Describe(Instant now) const;
   [[nodiscard]] const JobRecord& record() const { return record_; }
+  // Elements of everything that could grow: bounded by what is connected and running now, and by
+  // fixed limits, whatever has happened before.
+  [[nodiscard]] std::size_t Footprint() const;
 
   // A copy that goes its own way, of another coordinator.
   Job(const Job& other, Prng* prng, Effects* effects) : Job(other) {
@@ -170,6 +173,7 @@ class Job {
 
   // job_leave.cc
   void AskToLeave(Worker& worker, const std::string& reason, Duration within, Instant now);
+  void AskDrained(Instant now);
   void CheckHurry(Instant now);
   [[nodiscard]] bool IsDrained(const WorkerId& worker, const NodeName& node) const;
 
@@ -191,6 +195,7 @@ class Job {
   void CheckProgress(Instant now);
   void Suspect(Worker& worker, Cause cause, std::string evidence, bool sticky, bool dead,
                Instant now);
+  static void AddBlame(Incident& incident, Blame blame);
   // True when that withdrew a suspicion.
   bool Heard(Worker& worker, Instant now);
   void CheckMembers(Instant now);

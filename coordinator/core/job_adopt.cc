@@ -116,6 +116,7 @@ void Job::TryAdopt(Instant now) {
   if (!all) ForceOut(running, now);
   adoption_.clear();
   adoption_dead_.clear();
+  AskDrained(now);  // who turns out to be a member may have been drained meanwhile
   Persist();
   Publish(EventKind::kAdopted, now,
           fmt::format("adopted generation {} with {} workers at step {}",

@@ -82,12 +82,17 @@ void Job::Suspect(Worker& worker, Cause cause, std::string evidence, bool sticky
   auto& blamed = round_->incident.blamed;
   std::erase_if(blamed, [&](const Blame& blame) { return blame.member == worker.member; });
   if (IsMember(worker.member) || (round_->assigned && Find(round_->record, worker.member))) {
-    blamed.push_back({worker.member, cause, std::move(evidence)});
+    AddBlame(round_->incident, {worker.member, cause, std::move(evidence)});
     if (round_->incident.cause == Cause::kOperationFailed) round_->incident.cause = cause;
   }
   if (Planted(Mutant::kSettleRearmed)) round_->settle_until = now + config_.settle;
   // Proof needs no time to settle.
   if (dead && !round_->assigned) round_->settle_until = std::min(round_->settle_until, now);
+}
+
+// More than a person reads are only counted by the size of the worlds.
+void Job::AddBlame(Incident& incident, Blame blame) {
+  if (incident.blamed.size() < kMaxBlamed) incident.blamed.push_back(std::move(blame));
 }
 
 SilenceView Job::SilenceOf(const Worker& worker, Instant now) const {
@@ -133,6 +138,7 @@ void Job::CheckSilence(Instant now) {
             fmt::format("worker {} (waiting): {}", member.worker.value(), evidence), member);
     if (worker->connected) effects_->closes.push_back(worker->session);
     by_session_.erase(worker->session);
+    if (round_) round_->ready.erase(member);
     workers_.erase(member);
   }
 }
@@ -360,6 +366,10 @@ void Job::JudgeLinks(Instant now) {
            round_->ready.contains(member);
   });
   if (!all_well) return;
+  // An incarnation that is gone does not come back.
+  std::erase_if(bad_pairs_, [&](const auto& noted) {
+    return FindWorker(noted.first.first) == nullptr || FindWorker(noted.first.second) == nullptr;
+  });
   ++bad_pairs_[pair];
   std::vector<std::pair<Member, Member>> bad;
   for (const auto& [ends, failures] : bad_pairs_) {

@@ -34,6 +34,7 @@ void Job::Dismiss(const Member& member, bool left, Instant now) {
     }
     by_session_.erase(it->second.session);
   }
+  if (round_) round_->ready.erase(member);
   if (!left) NoteLoss(it->second, now);
   const bool told = !left && it->second.suspicion && it->second.suspicion->dead;
   if (!told) {
@@ -160,6 +161,7 @@ void Job::StartGeneration(Instant now) {
   }
   incident.form = std::max(Duration(), now - round_->answered - incident.restore);
   before_ = record_.started;
+  if (before_) DropMootRollbacks(record_, before_->generation);
   SetStarted(record_.latest, now);
   record_.latest_started = true;
   record_.gone.clear();
@@ -188,7 +190,7 @@ void Job::StartGeneration(Instant now) {
   std::set<Member> present;
   for (const auto& [member, worker] : workers_) present.insert(member);
   for (const auto& progress : checkpoints_.GiveUpLost(present)) Apply(progress, now);
-  OrderRemovals(checkpoints_.RemovalsDue());
+  OrderRemovals(checkpoints_.RemovalsDue(record_, effects_));
 }
 
 }  // namespace muster::coordinator

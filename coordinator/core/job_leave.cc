@@ -9,6 +9,15 @@
 
 namespace muster::coordinator {
 
+namespace {
+
+bool Holds(const Place& place, const WorkerId& worker, const NodeName& node) {
+  return (place.worker.value().empty() || place.worker == worker) &&
+         (place.node.value().empty() || place.node == node);
+}
+
+}  // namespace
+
 void Job::On(Worker& worker, const Leave& leave, Instant now) {
   worker.finish_called = worker.finish_called || leave.finish;
   AskToLeave(worker, leave.reason, leave.within, now);
@@ -45,10 +54,17 @@ void Job::CheckHurry(Instant now) {
 }
 
 bool Job::IsDrained(const WorkerId& worker, const NodeName& node) const {
-  return std::ranges::any_of(record_.drained, [&](const Place& place) {
-    return (place.worker.value().empty() || place.worker == worker) &&
-           (place.node.value().empty() || place.node == node);
-  });
+  return std::ranges::any_of(record_.drained,
+                             [&](const Place& place) { return Holds(place, worker, node); });
+}
+
+// Members of drained places are to leave; the others there wait.
+void Job::AskDrained(Instant now) {
+  for (auto& [member, worker] : workers_) {
+    const bool drained = IsDrained(member.worker, worker.node);
+    worker.drained = drained && !Counts(member);
+    if (drained && !worker.drained) AskToLeave(worker, "drained by an operator", {}, now);
+  }
 }
 
 void Job::OnDrain(const Drain& drain, Instant now) {
@@ -58,13 +74,10 @@ void Job::OnDrain(const Drain& drain, Instant now) {
   if (!drain.undo) record_.drained.push_back(place);
   if (record_.drained.size() > kMaxDrained) record_.drained.erase(record_.drained.begin());
   if (!adopting_) Persist();  // else with what is adopted
+  AskDrained(now);
   for (auto& [member, worker] : workers_) {
-    const bool drained = IsDrained(member.worker, worker.node);
-    if (!Counts(member)) {
-      worker.drained = drained;
-    } else if (drained) {
-      AskToLeave(worker, "drained by an operator", drain.within, now);
-    }
+    if (drain.undo || !Counts(member) || !Holds(place, member.worker, worker.node)) continue;
+    AskToLeave(worker, "drained by an operator", drain.within, now);
   }
   Evaluate(now);
 }

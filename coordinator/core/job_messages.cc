@@ -85,7 +85,10 @@ void Job::On(Worker& worker, const Ready& ready, Instant now) {
 
 void Job::On(Worker& worker, const Formed& formed, Instant) {
   NoteWhileAdopting(worker.member, formed.generation, true);
-  if (!round_ || !round_->assigned || formed.generation != round_->number) return;
+  if (!round_ || !round_->assigned || formed.generation != round_->number ||
+      Find(round_->record, worker.member) == nullptr) {
+    return;
+  }
   round_->formed[worker.member] = formed;
 }
 
@@ -138,7 +141,7 @@ void Job::On(Worker& worker, const OperationFailed& failed, Instant now) {
   }
   auto& blamed = round_->incident.blamed;
   if (std::ranges::find(blamed, blame.member, &Blame::member) == blamed.end()) {
-    blamed.push_back(std::move(blame));
+    AddBlame(round_->incident, std::move(blame));
   }
 }
 
@@ -165,7 +168,7 @@ void Job::On(Worker& worker, const Finished& done, Instant now) {
 void Job::OnAttest(const Attest& attest, const NodeName& node, Instant now) {
   const std::pair key{attest.worker, attest.pid};
   if (attest.alive) {
-    attested_[key] = {node, true};
+    if (attested_.size() < kMaxSessions || attested_.contains(key)) attested_[key] = {node, true};
     return;
   }
   attested_.erase(key);

@@ -68,7 +68,7 @@ void Job::BeginRound(Cause cause, bool conclusive, Instant now) {
     const auto& blamed = next.incident.blamed;
     const bool named = std::ranges::find(blamed, member, &Blame::member) != blamed.end();
     if (!worker.suspicion || named || !Counts(member)) continue;
-    next.incident.blamed.push_back({member, worker.suspicion->cause, worker.suspicion->evidence});
+    AddBlame(next.incident, {member, worker.suspicion->cause, worker.suspicion->evidence});
   }
   round_ = std::move(next);
   last_round_.reset();

@@ -30,6 +30,26 @@ Instant Job::NextDeadline() const {
   return next;
 }
 
+std::size_t Job::Footprint() const {
+  const auto of = [](const std::optional<GenerationRecord>& r) {
+    return r ? r->members.size() : 0;
+  };
+  const auto round = [](const std::optional<Round>& r) {
+    return r ? r->accused.size() + r->linked.size() + r->ready.size() + r->record.members.size() +
+                   r->formed.size() + r->incident.blamed.size()
+             : 0;
+  };
+  std::size_t count = of(record_.latest) + of(record_.started) + of(before_);
+  count += record_.rollbacks.size() + record_.gone.size() + record_.drained.size();
+  count += checkpoints_.Footprint() + members_.size() + workers_.size() + by_session_.size();
+  count += launchers_.size() + attested_.size() + leases_.size() + cooldowns_.size();
+  count += recent_closes_.size() + adoption_.size() + adoption_dead_.size() + step_times_.size() +
+           bad_pairs_.size();
+  count += round(round_) + round(last_round_);
+  for (const Incident& incident : incidents_) count += 1 + incident.blamed.size();
+  return count;
+}
+
 JobView Job::Describe(Instant now) const {
   JobView view;
   view.job = record_.job;

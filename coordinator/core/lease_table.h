@@ -16,6 +16,7 @@ class LeaseTable {
  public:
   // Looks at `member` again at `at`. Several entries of one member are harmless.
   void Watch(Instant at, const Member& member) { entries_.emplace(at, member); }
+  [[nodiscard]] std::size_t size() const { return entries_.size(); }
   // Instant::Never() when nothing is watched.
   [[nodiscard]] Instant Next() const {
     return entries_.empty() ? Instant::Never() : entries_.begin()->first;

@@ -215,7 +215,8 @@ void Session::SendHello() {
     attachment.started = started_ && started_->generation == last_record_->generation;
     attachment.committed = committed_;
     attachment.aborted_for = aborted_ ? forming_ : Generation();
-    attachment.stopped = stopped_;
+    // At a boundary of the generation that runs, not of the one before the record.
+    attachment.stopped = stopped_ && attachment.started;
   }
   effects_.sends.push_back(std::move(hello));
 }

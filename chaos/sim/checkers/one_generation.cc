@@ -6,8 +6,18 @@
 
 namespace muster::sim {
 
-void OneGeneration::OnRecord(const JobRecord& record) {
+void OneGeneration::OnRecord(const JobRecord& record, Verdict& verdict) {
   fenced_.insert(record.gone.begin(), record.gone.end());
+  if (!record.latest) return;
+  for (const MemberEntry& entry : record.latest->members) {
+    if (!fenced_.contains(entry.member)) continue;
+    // A forced record lists those that it leaves out.
+    if (std::ranges::find(record.gone, entry.member) != record.gone.end()) continue;
+    verdict.Violate("S1",
+                    fmt::format("an incarnation of worker {} that was left out is a member "
+                                "of generation {}",
+                                entry.member.worker.value(), record.latest->generation.value()));
+  }
 }
 
 void OneGeneration::OnCommit(const Commit& commit, const Chain& chain, Verdict& verdict) const {

@@ -11,7 +11,7 @@ namespace muster::sim {
 
 class OneGeneration {
  public:
-  void OnRecord(const JobRecord& record);
+  void OnRecord(const JobRecord& record, Verdict& verdict);
   // Before the step joins the chain.
   void OnCommit(const Commit& commit, const Chain& chain, Verdict& verdict) const;
 

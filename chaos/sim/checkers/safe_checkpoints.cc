@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "coordinator/core/durable_state.h"
-
 namespace muster::sim {
 
 std::string Unloadable(const CheckpointRecord& record, const Disk& disk, std::int64_t elements,
@@ -39,7 +37,7 @@ void SafeCheckpoints::OnAnnounced(const CheckpointEntry& entry, const Chain& cha
       fmt::format("checkpoint of step {}, generation {}", key.step.value(), key.generation.value());
   const std::string bad = Unloadable(entry.record, disk, elements_, &state);
   if (!bad.empty() && !damage_) return verdict.Violate("S5", name + " is announced, but " + bad);
-  if (coordinator::IsVoid(chain.record(), key)) {
+  if (chain.Voided(chain.record().lineage, key.generation, key.step)) {
     return verdict.Violate("S5", name + " is announced, but a rollback made it void");
   }
   const auto expected = chain.StateAt(chain.record().lineage, key.step);
@@ -48,13 +46,43 @@ void SafeCheckpoints::OnAnnounced(const CheckpointEntry& entry, const Chain& cha
   }
 }
 
+void SafeCheckpoints::OnRetired(const CheckpointKey& key,
+                                const std::vector<CheckpointEntry>& entries, std::int32_t keep,
+                                const Chain& chain, Verdict& verdict) const {
+  const auto good = [&](const CheckpointKey& one) {
+    return !chain.Voided(chain.record().lineage, one.generation, one.step) &&
+           !struck_.contains(one);
+  };
+  if (!good(key)) return;
+  const auto left = std::ranges::count_if(entries, [&](const CheckpointEntry& entry) {
+    return entry.record.key != key && entry.state == CheckpointState::kAnnounced &&
+           good(entry.record.key);
+  });
+  if (left >= keep) return;
+  verdict.Violate("S5", fmt::format("the checkpoint of step {} is deleted, and {} good ones are "
+                                    "left where {} were to be kept",
+                                    key.step.value(), left, keep));
+}
+
+void SafeCheckpoints::OnRecord(const JobRecord& record, Verdict& verdict) {
+  if (!record.latest || record.latest->generation == judged_) return;
+  judged_ = record.latest->generation;
+  if (record.latest->restore.source != RestoreSource::kCheckpoint) return;
+  const CheckpointKey& key = record.latest->restore.checkpoint;
+  if (!struck_.contains(key)) return;
+  verdict.Violate("S5", fmt::format("generation {} restores from the checkpoint of step {}, which "
+                                    "was struck out",
+                                    record.latest->generation.value(), key.step.value()));
+}
+
 void SafeCheckpoints::OnLess(const std::vector<CheckpointEntry>& entries, const Chain& chain,
                              const Disk& disk, Verdict& verdict) const {
   if (!announced_ || damage_) return;
   const bool one = std::ranges::any_of(entries, [&](const CheckpointEntry& entry) {
     std::uint64_t state = 0;
     return entry.state == CheckpointState::kAnnounced &&
-           !coordinator::IsVoid(chain.record(), entry.record.key) &&
+           !chain.Voided(chain.record().lineage, entry.record.key.generation,
+                         entry.record.key.step) &&
            Unloadable(entry.record, disk, elements_, &state).empty();
   });
   if (!one) verdict.Violate("S5", "no announced checkpoint is left that loads");

@@ -35,24 +35,35 @@ class SafeCheckpoints {
   // A durable entry that says that a checkpoint counts now.
   void OnAnnounced(const CheckpointEntry& entry, const Chain& chain, const Disk& disk,
                    Verdict& verdict);
+  // A durable entry is given up by retention, with `keep` good ones to be left.
+  void OnRetired(const CheckpointKey& key, const std::vector<CheckpointEntry>& entries,
+                 std::int32_t keep, const Chain& chain, Verdict& verdict) const;
+  // The checkpoint of this record turned out bad, and was struck out for good.
+  void OnStruckOut(const CheckpointKey& key) { struck_.insert(key); }
+  void OnRecord(const JobRecord& record, Verdict& verdict);
   // After anything that can take a checkpoint away: an order to remove one, a dropped entry.
   void OnLess(const std::vector<CheckpointEntry>& entries, const Chain& chain, const Disk& disk,
               Verdict& verdict) const;
   // The store came back empty: nobody remembers any.
-  void OnStoreLost() { announced_ = false; }
+  void OnStoreLost() {
+    announced_ = false;
+    struck_.clear();
+  }
   // The disk lost or damaged a file by itself.
   void OnDamage() { damage_ = true; }
 
   // All of its state, for those who compare states.
   template <class Visit>
   void VisitState(Visit&& visit) const {
-    visit(announced_, damage_);
+    visit(announced_, damage_, struck_, judged_);
   }
 
  private:
   std::int64_t elements_;
   bool announced_ = false;
   bool damage_ = false;
+  std::set<CheckpointKey> struck_;
+  Generation judged_;
 };
 
 }  // namespace muster::sim

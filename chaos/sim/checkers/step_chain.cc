@@ -19,6 +19,10 @@ void StepChain::OnCommit(const Commit& commit, const Chain& chain, Verdict& verd
     verdict.Violate("S2", fmt::format("{}: committed, but generation {} goes on from step {}", who,
                                       closed_by_.value(), closed_at_.value()));
   }
+  const auto decided = decided_.find({commit.lineage, commit.generation, commit.step});
+  if (decided != decided_.end() && decided->second == Outcome::kVoid) {
+    verdict.Violate("S2", who + ": committed, but a record has abandoned it");
+  }
   const Chain::Link* link = chain.At(commit.lineage, commit.step);
   if (link == nullptr) return;
   if (link->outcome != commit.outcome) {
@@ -26,6 +30,27 @@ void StepChain::OnCommit(const Commit& commit, const Chain& chain, Verdict& verd
   }
   if (link->generation != commit.generation) {
     verdict.Violate("S2", who + ": taken in two generations");
+  }
+}
+
+void StepChain::OnAgreed(const Commit& vote, Wishes wishes) {
+  constexpr std::size_t kVotesKept = 64;
+  agreed_[{vote.lineage, vote.generation, vote.step}] = wishes;
+  if (agreed_.size() > kVotesKept) agreed_.erase(agreed_.begin());
+}
+
+void StepChain::OnDecision(const Key& key, const StepDecision& decision, Verdict& verdict) {
+  if (decision.outcome == Outcome::kNone) return;
+  const std::string what =
+      fmt::format("step {} of generation {}", decision.step.value(), decision.generation.value());
+  const auto [it, fresh] = decided_.try_emplace(key, decision.outcome);
+  if (!fresh && it->second != decision.outcome) {
+    verdict.Violate("S2", what + " was decided twice, and differently");
+  }
+  const auto agreed = agreed_.find(key);
+  if (decision.outcome != Outcome::kVoid && agreed != agreed_.end() &&
+      agreed->second != decision.wishes) {
+    verdict.Violate("S2", what + " is committed with other wishes than its members agreed on");
   }
 }
 
@@ -37,6 +62,10 @@ void StepChain::OnRecord(const JobRecord& record, const Chain& chain, Verdict& v
   const GenerationRecord& latest = *record.latest;
   if (latest.generation == closed_by_ && record.lineage == lineage_) return;
   lineage_ = record.lineage;
+  const StepDecision& decision = latest.decision;
+  // The step was opened in the lineage of the generation that broke.
+  const Lineage of = record.started ? record.started->lineage : record.lineage;
+  OnDecision({of, decision.generation, decision.step}, decision, verdict);
   const Step at = latest.restore.step;
   closed_by_ = latest.generation;
   closed_at_ = at;

@@ -2,6 +2,8 @@
 // for all members; only a recorded rollback takes a step back.
 #pragma once
 
+#include <map>
+
 #include "chaos/sim/checkers/chain.h"
 #include "chaos/sim/checkers/verdict.h"
 
@@ -11,16 +13,28 @@ class StepChain {
  public:
   // Before the step joins the chain.
   void OnCommit(const Commit& commit, const Chain& chain, Verdict& verdict) const;
+  // All votes on a step came in somewhere, with these wishes.
+  void OnAgreed(const Commit& vote, Wishes wishes);
   // A durable record, after the chain has taken it.
   void OnRecord(const JobRecord& record, const Chain& chain, Verdict& verdict);
 
   // All of its state, for those who compare states.
   template <class Visit>
   void VisitState(Visit&& visit) const {
-    visit(lineage_, closed_by_, closed_at_);
+    visit(lineage_, closed_by_, closed_at_, decided_, agreed_);
   }
 
  private:
+  struct Key {
+    Lineage lineage;
+    Generation generation;
+    Step step;
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
+  void OnDecision(const Key& key, const StepDecision& decision, Verdict& verdict);
+
+  std::map<Key, Outcome> decided_;  // by records
+  std::map<Key, Wishes> agreed_;    // by votes; recent ones
   // The newest record: older generations have no step above `closed_at_`.
   Lineage lineage_;
   Generation closed_by_;

@@ -68,6 +68,21 @@ class Tracker : public testing::Test {
   Effects effects_;
 };
 
+// A worker that was out of touch repeats its report of a checkpoint that has counted, been overtaken
+// and removed meanwhile.
+TEST_F(Tracker, RemovedOneIsNotSavedAgain) {
+  Announce(5);
+  Announce(6);
+  Announce(7);  // two are kept
+  EXPECT_TRUE(tracker_.OnRemoved(record_, {Key(5)}, &effects_));
+  for (int r = 0; r < 3; ++r) {
+    const auto progress = Shard(5, r);
+    EXPECT_FALSE(progress.completed);
+    EXPECT_NE(progress.problem, "");
+  }
+  EXPECT_EQ(tracker_.FateOf(Key(5)), CheckpointTracker::Fate::kUnknown);
+}
+
 TEST_F(Tracker, CompleteWithTheLastShardThenManifestThenAnnounced) {
   EXPECT_FALSE(Shard(5, 0).completed);
   EXPECT_FALSE(Shard(5, 2).completed);
@@ -209,13 +224,13 @@ TEST_F(Tracker, RetentionCountsAnnouncedOnesAlone) {
   Announce(1);
   Announce(2);
   Complete(3);
-  EXPECT_TRUE(tracker_.RemovalsDue().empty());  // complete is not announced
+  EXPECT_TRUE(tracker_.RemovalsDue(record_, &effects_).empty());  // complete is not announced
   const auto progress = Manifest(3);
   ASSERT_EQ(progress.remove.size(), 1U);
   EXPECT_EQ(progress.remove[0].key, Key(1));
   EXPECT_FALSE(tracker_.OnRemoved(record_, {Key(2)}, &effects_));
   EXPECT_TRUE(tracker_.OnRemoved(record_, {Key(1)}, &effects_));
-  EXPECT_TRUE(tracker_.RemovalsDue().empty());
+  EXPECT_TRUE(tracker_.RemovalsDue(record_, &effects_).empty());
   EXPECT_EQ(tracker_.entries().size(), 2U);
 }
 
@@ -235,6 +250,45 @@ TEST_F(Tracker, RetentionSparesTheOneBeingRead) {
   Announce(2);
   Complete(3);
   EXPECT_TRUE(Manifest(3, Code::kOk, Key(1)).remove.empty());
+}
+
+TEST_F(Tracker, VoidOnesThatWereAnnouncedStayUntilTheNextIs) {
+  Announce(5);
+  AddRollback(record_, Generation(6), Step(2));
+  (void)tracker_.MarkVoid(record_, &effects_);
+  EXPECT_TRUE(tracker_.RemovalsDue(record_, &effects_).empty());
+  EXPECT_EQ(tracker_.entries().size(), 1U);
+}
+
+TEST_F(Tracker, VoidOnesThatWereNeverAnnouncedAreRemoved) {
+  Complete(5);
+  AddRollback(record_, Generation(6), Step(2));
+  (void)tracker_.MarkVoid(record_, &effects_);
+  ASSERT_EQ(tracker_.RemovalsDue(record_, &effects_).size(), 1U);
+  EXPECT_EQ(LastPut(), CheckpointState::kDeleting);
+  EXPECT_EQ(tracker_.FateOf(Key(5)), CheckpointTracker::Fate::kGivenUp);
+  EXPECT_TRUE(tracker_.OnRemoved(record_, {Key(5)}, &effects_));
+  EXPECT_TRUE(tracker_.entries().empty());
+}
+
+TEST_F(Tracker, RemembersABoundedNumberOfRemovals) {
+  const auto most = static_cast<std::int64_t>(kMaxRemovals);
+  for (std::int64_t step = 1; step <= most + 3; ++step) Complete(step);
+  AddRollback(record_, Generation(6), Step());
+  (void)tracker_.MarkVoid(record_, &effects_);
+  const auto due = tracker_.RemovalsDue(record_, &effects_);
+  ASSERT_EQ(due.size(), kMaxRemovals);
+  EXPECT_EQ(due.back().key, Key(most + 3));
+  EXPECT_EQ(tracker_.entries().size(), kMaxRemovals);
+  EXPECT_EQ(std::get<DropCheckpoint>(effects_.persist.back()).key, Key(3));
+}
+
+TEST_F(Tracker, ABoundedNumberOfSavesIsUnderWay) {
+  const auto most = static_cast<std::int64_t>(kMaxSaves);
+  for (std::int64_t step = 1; step <= most; ++step) EXPECT_EQ(Shard(step, 0).problem, "");
+  EXPECT_NE(Shard(most + 1, 0).problem.find("too many"), std::string::npos);
+  EXPECT_EQ(tracker_.FateOf(Key(most + 1)), CheckpointTracker::Fate::kUnknown);
+  EXPECT_EQ(Shard(most, 1).problem, "");
 }
 
 TEST_F(Tracker, StrikesAreDurable) {

@@ -56,6 +56,17 @@ TEST(Rollbacks, AnImpliedOneIsDroppedAndAnotherKept) {
   EXPECT_FALSE(IsVoid(record, Key(51, 9)));
 }
 
+TEST(Rollbacks, ThoseThatNoWriterCanMeetAreDropped) {
+  JobRecord record;
+  AddRollback(record, Generation(5), Step(50));
+  AddRollback(record, Generation(7), Step(60));
+  DropMootRollbacks(record, Generation(6));
+  ASSERT_EQ(record.rollbacks.size(), 1U);
+  EXPECT_TRUE(IsVoid(record, Key(61, 6)));  // what generation 6 may still report
+  DropMootRollbacks(record, Generation(7));
+  EXPECT_TRUE(record.rollbacks.empty());
+}
+
 TEST(Members, FoundByIncarnation) {
   GenerationRecord record;
   const Member old{WorkerId("a"), Incarnation(1)};

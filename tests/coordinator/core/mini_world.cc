@@ -90,6 +90,11 @@ bool MiniWorld::RunHealed(int pulses) {
   std::erase_if(workers_, [](const auto& worker) { return worker->dead || worker->gone; });
   for (const auto& worker : workers_) worker->paused = worker->leaving = false;
   while (workers_.size() < kWorkers) Spawn();
+  for (const auto& [name, stored] : std::map(driver_.store())) {
+    for (const Place& place : stored.record.drained) {
+      driver_.Handle(Drain{name, place.worker, place.node, {}, true});
+    }
+  }
   std::size_t least = chain_.size() + 10;
   for (int i = 0; i < pulses && violations().empty(); ++i) {
     const std::size_t before = chain_.size();
@@ -168,7 +173,12 @@ void MiniWorld::Fault() {
   if (dice >= 50 && dice < 53 && calm_ == 0) KillCoordinator();
   if (dice >= 60 && dice < 63 && !victim.dead) {
     victim.leaving = true;
-    Say(victim, Leave{"asked", false, {}});
+    const auto notice = static_cast<std::int64_t>(prng_.Below(4));
+    Say(victim, Leave{"asked", false, Duration::Seconds(notice)});  // 0: without a deadline
+  }
+  if (dice >= 63 && dice < 66) {
+    driver_.Handle(Drain{JobName("job"), victim.member.worker, NodeName(), Duration::Seconds(1),
+                         prng_.Chance(1, 2)});
   }
   if (dice >= 70 && dice < 80) {
     std::erase_if(workers_, [](const auto& worker) { return worker->dead || worker->gone; });
