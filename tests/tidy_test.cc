@@ -96,6 +96,9 @@ TEST(TidyLayering, Libraries) {
   EXPECT_EQ(count("worker/client/runner.cc", "rocksdb/db.h"), 1U);
   EXPECT_EQ(count("checkpoint/writer.cc", "xxhash.h"), 0U);
   EXPECT_EQ(count("worker/core/session.cc", "xxhash.h"), 1U);
+  EXPECT_EQ(count("chaos/sim/fingerprint.h", "boost/pfr.hpp"), 0U);
+  EXPECT_EQ(count("chaos/sim/fingerprint.h", "boost/asio.hpp"), 1U);
+  EXPECT_EQ(count("worker/core/session.cc", "boost/pfr.hpp"), 1U);
   EXPECT_EQ(count("worker/cli/run.cc", "CLI/CLI.hpp"), 1U);
   EXPECT_EQ(count("worker/cli/main.cc", "CLI/CLI.hpp"), 0U);
 }
@@ -178,6 +181,25 @@ TEST(TidySource, FindsFunctionsInEveryShape) {
   EXPECT_EQ(functions[1].first_line, 8);
   EXPECT_EQ(functions[1].last_line, 10);
   EXPECT_EQ(functions[2].lines(), 1);
+}
+
+TEST(TidyVisitState, ListsEveryMember) {
+  const auto header = [](const std::string& visited) {
+    return "class A {\n public:\n  int x() const { return x_; }\n  template <class Visit>\n"
+           "  void VisitState(Visit&& visit) const {\n    visit(" +
+           visited +
+           ");\n  }\n\n private:\n  int x_ = 0;  // a number\n"
+           "  std::map<int, B> all_things_;\n  C* const c_{nullptr};\n};\n";
+  };
+  EXPECT_TRUE(CheckVisitState("a/b.h", header("x_, all_things_,\n          c_")).empty());
+  const Findings findings = CheckVisitState("a/b.h", header("x_, c_"));
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].ToString(), "a/b.h:11: all_things_ is missing in VisitState");
+  EXPECT_EQ(CheckVisitState("a/b.h", header("")).size(), 3U);
+  EXPECT_TRUE(CheckVisitState("a/b.h", "class A {\n private:\n  int x_ = 0;\n};\n").empty());
+  // What is left out on purpose has to be there, and not visited as well.
+  const std::string path = "coordinator/core/checkpoint_tracker.h";
+  EXPECT_EQ(CheckVisitState(path, header("x_, all_things_, c_")).size(), 1U);
 }
 
 TEST(TidySource, BlanksWhatIsNoCode) {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "chaos/sim/hunt.h"
 #include "chaos/sim/options.h"
 #include "chaos/sim/world.h"
 #include "protocol/mutants.h"
@@ -119,6 +120,30 @@ int RunAll(const std::vector<MutantInfo>& mutants, std::uint64_t seeds) {
   return caught == mutants.size() && healthy.failed() == 0 ? 0 : 1;
 }
 
+// The same with the explorer: each mutant is hunted with one small search after another.
+int ExploreAll(const std::vector<MutantInfo>& mutants) {
+  std::size_t caught = 0;
+  for (const MutantInfo& info : mutants) {
+    std::string how;
+    std::uint64_t states = 0;
+    for (SmallSearch search : SmallSearches()) {
+      search.options.max_shorten = 0;
+      Plant(info.mutant);
+      const ExploreResult result = Explorer(search.options).Run();
+      states += result.states;
+      if (result.violation.empty()) continue;
+      how = fmt::format("caught by '{}': {}", search.name, result.violation);
+      break;
+    }
+    if (!how.empty()) ++caught;
+    if (how.empty()) how = "NOT CAUGHT";
+    fmt::print("{:<30} {} ({} states)\n", info.name, how, states);
+    std::fflush(stdout);
+  }
+  fmt::print("{{\"mutants\":{},\"caught\":{}}}\n", mutants.size(), caught);
+  return 0;
+}
+
 }  // namespace
 }  // namespace muster::sim
 
@@ -130,6 +155,9 @@ int main(int argc, char** argv) {
   app.add_option("--seeds", seeds, "how many seeds to try before a mutant has escaped")
       ->capture_default_str();
   app.add_option("--only", only, "names of the mutants to plant; all without it");
+  bool explore = false;
+  app.add_flag("--explore", explore,
+               "hunt with small exhaustive searches instead: says which mutants those catch");
   app.add_flag("--list", list, "print the mutants and what each of them breaks");
   CLI11_PARSE(app, argc, argv);
   if (list) {
@@ -149,5 +177,6 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "no mutant is called {}: --list names them\n", name);
     return 2;
   }
+  if (explore) return muster::sim::ExploreAll(chosen);
   return muster::sim::RunAll(chosen, seeds);
 }

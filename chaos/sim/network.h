@@ -43,6 +43,11 @@ class Network {
     return it != peers_.end() && it->second > 0;
   }
   [[nodiscard]] bool AnyPeerBlocked(int worker) const;
+  // All of its state but the next number, for those who compare states.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(up_, down_, peers_, sessions_);
+  }
 
  private:
   using Flags = std::vector<int>;

@@ -62,6 +62,7 @@ struct Options {
   Duration faulty_phase = Duration::Seconds(20);
   Duration liveness_bound = Duration::Seconds(100);  // from the last fault to 20 more steps
   bool trace = false;
+  std::int64_t skip_every = 13;  // each so-manieth step has a gradient that is not finite
 
   [[nodiscard]] bool Has(FaultKind kind) const {
     return ((kinds >> static_cast<unsigned>(kind)) & 1U) != 0;

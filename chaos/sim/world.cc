@@ -254,7 +254,8 @@ void World::Exit(Process& p) {
   const bool over = chain_.record().end.has_value();
   EndProcess(p, false, "exit");
   // Whoever left as planned, or could not go on, is started again; not when the job is over.
-  if (!over) Later(p.index, Duration::Millis(300), Launch{});
+  if (!over && !exhaustive_) Later(p.index, Duration::Millis(300), Launch{});
+  if (exhaustive_) p.timer_at = now_ + options_.lease;  // for the explorer
 }
 
 Health World::HealthOf(const Process& p) const {

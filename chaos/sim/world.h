@@ -155,6 +155,7 @@ class World {
   // world_coordinator.cc
   void StartCoordinator();
   void CrashCoordinator(bool lose_store);
+  void OwnCoordinator();
   void Deliver(const coordinator::Input& input);
   void DrainCoordinator();
   void OnSynced();

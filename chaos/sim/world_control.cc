@@ -15,6 +15,8 @@ constexpr std::int64_t kSlow = 50;
 void World::Tell(Process& p, const worker::Input& input) {
   const Member before = p.session->member();
   const bool had_state = p.session->started_record() != nullptr;
+  // What is drawn is no part of the state then.
+  if (exhaustive_) p.session->Reseed(before.incarnation.value());
   p.session->Handle(input, LocalNow(p));
   if (p.session->member() != before) {
     // To join afresh costs nothing but the state that it holds.
@@ -47,6 +49,7 @@ void World::Drain(Process& p) {
 }
 
 void World::ArmTimer(Process& p) {
+  if (exhaustive_) return;  // the explorer asks the session
   const Instant local = p.session->NextDeadline();
   if (local == Instant::Never()) return;
   const Instant at = std::max(WorldTime(p, local), now_ + Duration::Micros(1));

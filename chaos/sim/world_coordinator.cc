@@ -53,12 +53,19 @@ void World::CrashCoordinator(bool lose_store) {
   for (Process& p : processes_) p.well_since = now_ + Duration::Seconds(60);
 }
 
+// Copies of a world share their coordinator until one of them changes it.
+void World::OwnCoordinator() {
+  if (coordinator_.use_count() > 1) coordinator_ = coordinator_->Clone();
+}
+
 void World::Deliver(const coordinator::Input& input) {
+  OwnCoordinator();
   coordinator_->Handle(input, now_);
   DrainCoordinator();
 }
 
 void World::DrainCoordinator() {
+  OwnCoordinator();
   coordinator::Effects effects = coordinator_->TakeEffects();
   ArmCoordinator();
   if (!effects.empty()) unsynced_.push_back(std::move(effects));
@@ -182,6 +189,7 @@ void World::StoreCheckpoint(const CheckpointEntry& entry) {
 }
 
 void World::ArmCoordinator() {
+  if (exhaustive_) return;  // the explorer asks the coordinator
   const Instant at = coordinator_->NextDeadline();
   if (at == Instant::Never() || (coordinator_timer_ <= at && coordinator_timer_ > now_)) return;
   coordinator_timer_ = std::max(at, now_ + Duration::Micros(1));

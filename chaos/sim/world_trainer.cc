@@ -212,7 +212,8 @@ void World::Reduced(Process& p, const OpKey& key) {
 }
 
 void World::Vote(Process& p) {
-  const worker::Prepare prepare{p.step, p.step.value() % 13 == 0 ? Outcome::kSkip : Outcome::kApply,
+  const bool skip = p.step.value() % options_.skip_every == 0;
+  const worker::Prepare prepare{p.step, skip ? Outcome::kSkip : Outcome::kApply,
                                 p.session->WishesFor(p.step), 1.0};
   Tell(p, prepare);
   if (!p.session->prepared()) {  // interrupted before: the vote does not leave

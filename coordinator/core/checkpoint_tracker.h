@@ -74,6 +74,11 @@ class CheckpointTracker {
   [[nodiscard]] const std::vector<CheckpointEntry>& entries() const { return entries_; }
   // See Job::Footprint.
   [[nodiscard]] std::size_t Footprint() const;
+  // All state that what it does later may depend on, for those who compare states.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(saves_, given_up_, entries_);
+  }
 
  private:
   struct Save {

@@ -56,6 +56,11 @@ class CooldownTable {
   // The first end of a cool-down after `now`; Instant::Never() when none is under way.
   [[nodiscard]] Instant NextEnd(Instant now) const;
   [[nodiscard]] std::size_t size() const { return slots_.size(); }
+  // All of its state, for those who compare states.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(slots_);
+  }
 
  private:
   struct Entry {

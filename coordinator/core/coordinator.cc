@@ -81,6 +81,19 @@ Coordinator::Coordinator(const Config& config, std::uint64_t seed, std::vector<S
 
 Coordinator::~Coordinator() = default;
 
+std::shared_ptr<Coordinator> Coordinator::Clone() const {
+  auto copy = std::make_shared<Coordinator>(config_, 0, std::vector<StoredJob>(), Instant());
+  copy->prng_ = prng_;
+  for (const auto& [name, job] : jobs_) {
+    copy->jobs_.emplace(name, std::make_unique<Job>(*job, &copy->prng_, &copy->effects_));
+  }
+  copy->sessions_ = sessions_;
+  copy->refused_ = refused_;
+  copy->early_launchers_ = early_launchers_;
+  copy->effects_ = effects_;
+  return copy;
+}
+
 Effects Coordinator::TakeEffects() { return std::exchange(effects_, Effects{}); }
 
 Instant Coordinator::NextDeadline() const {

@@ -51,6 +51,15 @@ class Coordinator {
   // For tests: do the counts that jobs keep agree with what they count?
   [[nodiscard]] bool CountsAreExact() const;
 
+  // A copy that goes its own way.
+  [[nodiscard]] std::shared_ptr<Coordinator> Clone() const;
+  // All state that what it does later may depend on, for those who compare states. What it draws
+  // only has to be fresh.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(jobs_, sessions_, refused_, early_launchers_);
+  }
+
  private:
   void OnReceived(const Received& received, Instant now);
   void OnHello(const Received& received, const Hello& hello, Instant now);

@@ -64,7 +64,25 @@ class Job {
   // fixed limits, whatever has happened before.
   [[nodiscard]] std::size_t Footprint() const;
 
+  // A copy that goes its own way, of another coordinator.
+  Job(const Job& other, Prng* prng, Effects* effects) : Job(other) {
+    prng_ = prng;
+    effects_ = effects;
+  }
+  // All state that what it does later may depend on, for those who compare states.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(record_, checkpoints_, members_, before_, manifest_order_, workers_, by_session_,
+          launchers_, attested_, leases_, cooldowns_, next_cooldown_end_, next_hurry_,
+          recent_closes_, next_order_, round_, last_round_, started_at_, last_growth_,
+          quorum_since_, wished_, leavers_kept_, stop_until_, adopting_, adoption_, adoption_dead_,
+          adopt_until_, next_progress_check_, last_commit_at_, step_times_, steps_in_generation_,
+          bad_pairs_, committed_);
+  }
+
  private:
+  Job(const Job&) = default;  // still bound to the other's coordinator
+
   struct Suspicion {
     Cause cause = Cause::kLeaseExpired;
     std::string evidence;
@@ -297,9 +315,9 @@ class Job {
   [[nodiscard]] Worker* BySession(SessionId session);
   [[nodiscard]] Worker* FindWorker(const Member& member);
 
-  const Config& config_;
-  Prng* const prng_;  // for lineages
-  Effects* const effects_;
+  const Config config_;
+  Prng* prng_;  // for lineages
+  Effects* effects_;
   JobRecord record_;
   CheckpointTracker checkpoints_;
 

@@ -30,6 +30,11 @@ class LeaseTable {
     }
     return due;
   }
+  // All of its state, for those who compare states.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(entries_);
+  }
 
  private:
   std::set<std::pair<Instant, Member>> entries_;

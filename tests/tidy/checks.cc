@@ -186,6 +186,7 @@ Findings CheckTree(const Tree& tree) {
     Append(&findings, CheckSizes(path, text));
     Append(&findings, CheckSleeps(path, text));
     Append(&findings, CheckPragmaOnce(path, text));
+    Append(&findings, CheckVisitState(path, text));
   }
   Append(&findings, CheckListed(tree));
   Append(&findings, CheckTopLevel(tree));

@@ -35,6 +35,8 @@ inline constexpr int kMaxColumns = 100;
 // No sleeping in tests and in the chaos lab: they wait for events.
 [[nodiscard]] Findings CheckSleeps(const std::string& path, std::string_view text);
 [[nodiscard]] Findings CheckPragmaOnce(const std::string& path, std::string_view text);
+// A class with VisitState lists every member there that is not left out for a stated reason.
+[[nodiscard]] Findings CheckVisitState(const std::string& path, std::string_view text);
 
 // Every .cc is named in the CMakeLists.txt of its folder or of one above.
 [[nodiscard]] Findings CheckListed(const Tree& tree);

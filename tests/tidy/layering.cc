@@ -50,7 +50,7 @@ const std::vector<Layer>& Layers() {
        true},
       {"chaos/sim/",
        {"protocol/", "coordinator/core/", "worker/core/", "checkpoint/", "chaos/sim/checkers/"},
-       {"fmt", "nlohmann"},
+       {"fmt", "nlohmann", "boost/pfr"},
        true},
       {"chaos/live/",
        {"protocol/", "protocol/transport/", "checkpoint/"},
@@ -94,6 +94,7 @@ std::string_view LibraryOf(std::string_view target) {
   const std::size_t slash = target.find('/');
   const std::string_view first = target.substr(0, slash);
   if (target.starts_with("cuda")) return "cuda";
+  if (target.starts_with("boost/pfr")) return "boost/pfr";  // no I/O in this part of it
   if (slash != std::string_view::npos) {
     const Names posix = {"sys", "linux", "netinet", "arpa", "net", "bits", "asm"};
     return Contains(posix, first) ? std::string_view() : first;

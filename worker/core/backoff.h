@@ -16,6 +16,11 @@ class Backoff {
   [[nodiscard]] Duration Next(Prng& prng);
   // After a success: the next wait is short again.
   void Reset() { current_ = first_; }
+  // All of its state, for those who compare states.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(first_, most_, current_);
+  }
 
  private:
   Duration first_;

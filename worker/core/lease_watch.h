@@ -54,6 +54,11 @@ class LeaseWatch {
   // change by itself.
   [[nodiscard]] Instant NextChange(bool connected, Instant now) const;
   [[nodiscard]] Duration lease() const { return lease_; }
+  // All of its state, for those who compare states.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(lease_, autonomy_, interval_, renewed_, next_, unreachable_, asked_, pending_, sequence_);
+  }
 
  private:
   [[nodiscard]] Duration FreshFor() const { return lease_ + Duration::Seconds(1); }

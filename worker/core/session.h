@@ -105,6 +105,21 @@ class Session {
   [[nodiscard]] std::optional<CheckpointKey> last_announced() const { return last_announced_; }
   [[nodiscard]] std::optional<CheckpointKey> last_aborted() const { return last_aborted_; }
 
+  // --- For those who compare states and go on from copies ---
+  // What is drawn from now on follows from `seed` alone.
+  void Reseed(std::uint64_t seed) { prng_ = Prng(seed); }
+  // All state that what it does later may depend on (see Reseed for what it draws).
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(backoff_, handled_at_, member_, link_, redial_at_, greeted_, out_of_touch_,
+          join_deadline_, joined_, lease_, progress_timeout_, forming_timeout_, highest_, forming_,
+          aborted_, assigned_, formed_, form_failed_, lineage_, last_record_, started_, committed_,
+          agreed_, holds_state_, open_, broken_, commits_here_, able_, boundary_due_, stop_due_,
+          snapshot_due_, initial_pending_, stopped_, stopped_at_, wished_, finished_, leave_,
+          leave_by_, stage_, skips_, operations_, waiting_, phases_, reports_, last_announced_,
+          last_aborted_, end_);
+  }
+
  private:
   enum class Link { kDown, kDialing, kGreeting, kUp };
   struct PendingReport {

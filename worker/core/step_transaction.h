@@ -35,6 +35,11 @@ class StepTransaction {
   [[nodiscard]] Outcome outcome() const { return outcome_; }
   // What `ready` says of it; nothing when it is decided or there is none.
   [[nodiscard]] std::optional<OpenStep> Report() const;
+  // All of its state, for those who compare states.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(state_, frozen_, generation_, step_, vote_, wishes_, outcome_);
+  }
 
  private:
   enum class State { kNone, kOpen, kPrepared, kDecided };

@@ -21,6 +21,12 @@ class Contact {
   // An outcome is shown to the loop.
   void OnCommit(const std::string& who, Duration autonomy, Instant now, Verdict& verdict) const;
 
+  // All of its state, for those who compare states.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(hello_, answered_);
+  }
+
  private:
   Instant hello_;
   Instant asked_;                          // anything, last

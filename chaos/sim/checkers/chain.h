@@ -54,6 +54,12 @@ class Chain {
   [[nodiscard]] const JobRecord& record() const { return record_; }
   [[nodiscard]] std::int64_t rollbacks() const { return rollbacks_seen_; }
 
+  // All of its state, for those who compare states.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(lines_, rollbacks_seen_, grown_, record_);
+  }
+
  private:
   struct Line {
     std::map<Step, Link> links;

@@ -19,6 +19,12 @@ class DurableDecisions {
   void OnSend(const Message& message, const JobRecord* stored,
               const std::vector<CheckpointEntry>& checkpoints, Verdict& verdict);
 
+  // All of its state, for those who compare states.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(told_);
+  }
+
  private:
   void OnAssign(const GenerationRecord& record, Verdict& verdict);
 

@@ -21,6 +21,12 @@ class ExactData {
   // A step that joins the chain.
   void OnCommit(const Commit& commit, const Chain& chain, Verdict& verdict) const;
 
+  // All of its state, for those who compare states.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(exact_);
+  }
+
  private:
   JobSpec spec_;
   std::map<OpKey, bool> exact_;  // of recent reductions

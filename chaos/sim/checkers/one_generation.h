@@ -17,6 +17,11 @@ class OneGeneration {
 
   // With the store went what it had left out and told nobody of.
   void OnStoreLost() { fenced_.clear(); }
+  // All of its state, for those who compare states.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(fenced_);
+  }
 
  private:
   std::set<Member> fenced_;  // every incarnation that a durable record left out

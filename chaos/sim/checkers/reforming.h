@@ -35,6 +35,12 @@ class Reforming {
   // Enough workers for the first generation are there, since `quorum`, and nothing has gone wrong.
   void OnFirstFormation(Instant quorum, Instant now, Verdict& verdict) const;
 
+  // All of its state, for those who compare states.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(judged_);
+  }
+
  private:
   Duration join_window_;
   Duration settle_;

@@ -52,6 +52,12 @@ class SafeCheckpoints {
   // The disk lost or damaged a file by itself.
   void OnDamage() { damage_ = true; }
 
+  // All of its state, for those who compare states.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(announced_, damage_, struck_, judged_);
+  }
+
  private:
   std::int64_t elements_;
   bool announced_ = false;

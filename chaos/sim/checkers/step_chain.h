@@ -18,6 +18,12 @@ class StepChain {
   // A durable record, after the chain has taken it.
   void OnRecord(const JobRecord& record, const Chain& chain, Verdict& verdict);
 
+  // All of its state, for those who compare states.
+  template <class Visit>
+  void VisitState(Visit&& visit) const {
+    visit(lineage_, closed_by_, closed_at_, decided_, agreed_);
+  }
+
  private:
   struct Key {
     Lineage lineage;
