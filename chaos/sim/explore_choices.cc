@@ -196,6 +196,7 @@ void Explorer::AddFaultsOfWorker(const Node& node, const Process& p, Choices* ch
     add(node.left.blocks, Kind::kBlockBoth);
   }
   if (p.paused == 0 && !p.leaving) add(node.left.leaves, Kind::kLeave);
+  if (p.paused == 0 && p.op) add(node.left.failures, Kind::kFail);
 }
 
 }  // namespace muster::sim
