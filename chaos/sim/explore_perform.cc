@@ -24,7 +24,13 @@ void Explorer::Perform(Node& node, const Choice& choice) {
       --node.relaunches[static_cast<std::size_t>(choice.process)];
       world.LaunchProcess(*p);
       break;
-    case Kind::kRestart: world.StartCoordinator(); break;
+    case Kind::kRestart:
+      world.StartCoordinator();
+      // While it was away nobody was judged: former troubles count as if they had just ended.
+      for (Process& one : world.processes_) {
+        if (one.well_since != Instant()) one.well_since = std::max(one.well_since, world.now_);
+      }
+      break;
     case Kind::kWake:
       p->paused = 0;
       p->well_since = std::max(p->well_since, world.now_);

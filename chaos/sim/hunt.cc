@@ -30,6 +30,7 @@ std::vector<SmallSearch> SmallSearches() {
   add("1 kill, 1 cut", 2, {.kills = 1, .cuts = 1}, false);
   add("1 failed call, 1 coordinator crash", 2, {.coordinator_crashes = 1, .failures = 1}, false);
   add("1 failed call, 1 kill", 2, {.kills = 1, .failures = 1}, false);
+  all.back().options.max_states = 1'000'000;  // the shortest that decide a step twice
   add("1 failed call, 1 leave", 2, {.leaves = 1, .failures = 1}, false);
   add("sharded, 1 failed call, 1 crash", 2, {.coordinator_crashes = 1, .failures = 1}, true);
   add("sharded, 1 failed call, 1 kill", 2, {.kills = 1, .failures = 1}, true);
