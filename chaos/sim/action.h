@@ -57,7 +57,7 @@ struct OperationEnds {
 enum class Thread { kComputed, kVote, kRestored, kApplied, kCallAborted, kAbortDone, kPump };
 struct Continue {
   Thread what = Thread::kPump;
-  Generation generation;  // kRestored: of the record
+  Generation generation;  // kRestored: of the record; kAbortDone: of what is aborted
 };
 enum class FileWork { kShard, kManifest, kRemoval };
 struct FileDone {

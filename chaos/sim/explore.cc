@@ -30,7 +30,7 @@ std::unique_ptr<Explorer::Node> Explorer::Root(bool trace) const {
   Options job = options_.job;
   job.trace = trace;
   const auto workers = static_cast<std::size_t>(job.workers);
-  std::unique_ptr<Node> node(new Node{World(job), Budget(), std::vector<int>(workers)});
+  std::unique_ptr<Node> node(new Node{World(job), Budget(), std::vector<int>(workers), false});
   World& world = node->world;
   world.exhaustive_ = true;
   world.config_.growth_interval = Duration();  // or no path would be long enough for it
@@ -176,7 +176,8 @@ std::string Explorer::LabelOf(const Node& node, const Choice& choice) {
                                            "BLOCK UP",
                                            "BLOCK DOWN",
                                            "BLOCK BOTH",
-                                           "LEAVE"};
+                                           "LEAVE",
+                                           "CALL FAILS of"};
   if (choice.kind != Kind::kAction) {
     const std::string who = choice.process >= 0 ? fmt::format(" w{}", choice.process) : "";
     return kNames[static_cast<std::size_t>(choice.kind)] + who;

@@ -33,6 +33,7 @@ struct Budget {
   int blocks = 0;               // of links between worker and coordinator: up, down or both
   int early_timers = 0;         // a timer runs out although something else is pending
   int leaves = 0;               // a worker is asked to leave
+  int failures = 0;             // of a call on the data plane, although everybody lives
 };
 
 struct ExploreOptions {
@@ -85,6 +86,7 @@ class Explorer {
     kBlockDown,
     kBlockBoth,
     kLeave,
+    kFail,
   };
   struct Choice {
     Kind kind = Kind::kTime;
@@ -96,6 +98,7 @@ class Explorer {
     World world;
     Budget left;
     std::vector<int> relaunches;  // by worker: how often it may be started again
+    bool linked = false;          // a call has failed before
   };
   using Choices = std::vector<Choice>;
   // The first pending action of each channel, and what order counts in.
@@ -141,6 +144,7 @@ class Explorer {
   static void Perform(Node& node, const Choice& choice);
   static void PerformFault(Node& node, const Choice& choice);
   static void Unblock(Node& node, Process& p, bool lose);
+  static void FailCall(Node& node, Process& p);
   static void Crash(World& world, bool keep, bool lose_store);
   static void PassTime(Node& node);
   [[nodiscard]] static Instant DeadlineOf(const World& world, int process);

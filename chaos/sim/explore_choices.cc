@@ -6,7 +6,7 @@
 namespace muster::sim {
 
 namespace {
-enum ChannelKind { kUp, kDown, kFiles };
+enum ChannelKind { kUp, kDown, kFiles, kAborts };
 }  // namespace
 
 // The job has ended, and everybody has gone.
@@ -26,6 +26,9 @@ std::optional<Explorer::Channel> Explorer::ChannelOf(const Pending& pending) {
     return Channel{kDown, m->session.value()};
   }
   if (std::holds_alternative<FileDone>(what)) return Channel{kFiles, pending.process};
+  if (const auto* go_on = std::get_if<Continue>(&what)) {
+    if (go_on->what == Thread::kAbortDone) return Channel{kAborts, pending.process};
+  }
   return std::nullopt;
 }
 
@@ -196,6 +199,7 @@ void Explorer::AddFaultsOfWorker(const Node& node, const Process& p, Choices* ch
     add(node.left.blocks, Kind::kBlockBoth);
   }
   if (p.paused == 0 && !p.leaving) add(node.left.leaves, Kind::kLeave);
+  if (p.paused == 0 && p.op) add(node.left.failures, Kind::kFail);
 }
 
 }  // namespace muster::sim

@@ -47,6 +47,7 @@ void AddOptions(CLI::App& app, Command* command) {
   app.add_option("--blocks", budget.blocks, "links between worker and coordinator that block");
   app.add_option("--early-timers", budget.early_timers, "timers that overtake what is pending");
   app.add_option("--leaves", budget.leaves, "workers asked to leave");
+  app.add_option("--failures", budget.failures, "calls on the data plane that fail");
   app.add_option("--max-depth", options.max_depth)->capture_default_str();
   app.add_option("--max-states", options.max_states);
   app.add_option("--seconds", command->seconds, "to search at most");

@@ -24,7 +24,13 @@ void Explorer::Perform(Node& node, const Choice& choice) {
       --node.relaunches[static_cast<std::size_t>(choice.process)];
       world.LaunchProcess(*p);
       break;
-    case Kind::kRestart: world.StartCoordinator(); break;
+    case Kind::kRestart:
+      world.StartCoordinator();
+      // While it was away nobody was judged: former troubles count as if they had just ended.
+      for (Process& one : world.processes_) {
+        if (one.well_since != Instant()) one.well_since = std::max(one.well_since, world.now_);
+      }
+      break;
     case Kind::kWake:
       p->paused = 0;
       p->well_since = std::max(p->well_since, world.now_);
@@ -68,6 +74,7 @@ void Explorer::PerformFault(Node& node, const Choice& choice) {
       p.leaving = true;
       p.well_since = world.now_;
       return world.Tell(p, worker::LeaveWanted{"asked by the explorer"});
+    case Kind::kFail: return FailCall(node, p);
     default: break;
   }
   --left.blocks;
@@ -82,6 +89,16 @@ void Explorer::Unblock(Node& node, Process& p, bool lose) {
   if (world.network_.DownBlocked(p.index)) world.network_.BlockDown(p.index, -1);
   p.well_since = std::max(p.well_since, world.now_);
   if (lose) world.BreakConnection(p);
+}
+
+// A link between workers breaks. Somebody may be given up for that when it happens again.
+void Explorer::FailCall(Node& node, Process& p) {
+  World& world = node.world;
+  --node.left.failures;
+  if (std::exchange(node.linked, true)) {
+    for (Process& any : world.processes_) any.well_since = world.now_;
+  }
+  world.Do({p.index, p.life, OperationEnds{p.serial, Ended::kFailed, Rank(-1)}});
 }
 
 // The batch that was being synced is durable or not: nobody has been told of it.

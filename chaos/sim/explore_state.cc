@@ -65,7 +65,7 @@ std::uint64_t Explorer::FingerprintOf(const Node& node) const {
   const std::vector<SessionId> sessions = world.network_.All();
   const Fingerprint empty({world.now_, options_.unit, horizon}, &sessions);
   Fingerprint print = empty;
-  print(node.left, node.relaunches);
+  print(node.left, node.relaunches, node.linked);
   for (const Process& p : world.processes_) AddProcess(world, p, print);
   print(world.coordinator_, world.offered_, world.unsynced_.size());
   for (const auto& effects : world.unsynced_) print(effects.persist, effects.sends, effects.closes);

@@ -32,7 +32,8 @@ void World::Drain(Process& p) {
   if (effects.abort) {
     const bool slow = options_.slow_aborts && Chance(1, 2);
     const Duration takes = Duration::Micros(200) + (slow ? Delay(10) : Duration());
-    Later(p.index, takes, Continue{Thread::kAbortDone, {}});
+    Later(p.index, takes,
+          Continue{Thread::kAbortDone, p.record ? p.record->generation : Generation()});
   }
   if (effects.close) Hangup(p);
   for (const Message& message : effects.sends) {

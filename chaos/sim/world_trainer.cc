@@ -164,7 +164,8 @@ void World::On(Process& p, const Continue& go_on) {
   switch (go_on.what) {
     case Thread::kPump: return Pump(p);
     case Thread::kAbortDone:
-      AbortCalls(p);
+      // Not what was made since.
+      if (p.record && p.record->generation == go_on.generation) AbortCalls(p);
       Tell(p, worker::Aborted{0.2});
       Later(p.index, Duration(), Continue{Thread::kPump, {}});
       return;

@@ -40,14 +40,20 @@ TEST_P(ExploreMutantsTest, IsFound) {
   EXPECT_GT(steps, 0) << "a violation comes with the way to it";
 }
 
-INSTANTIATE_TEST_SUITE_P(Decision, ExploreMutantsTest,
-                         testing::Values(Planting{Mutant::kNeverCommitOpen, "1 kill"}),
-                         [](const auto& param) {
-                           std::string name(
-                               MutantTable()[static_cast<std::size_t>(param.param.mutant)].name);
-                           std::erase(name, '-');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Decision, ExploreMutantsTest,
+    testing::Values(Planting{Mutant::kNeverCommitOpen, "1 kill"},
+                    Planting{Mutant::kVoteBeforePrepared, "1 kill"},
+                    Planting{Mutant::kSkipAppliedAfterDecision, "1 kill"},
+                    Planting{Mutant::kAppliedNotPrepared, "1 failed call"},
+                    Planting{Mutant::kLeastCommitted, "1 failed call"},
+                    Planting{Mutant::kReadyBeforeAbort, "1 leave"},
+                    Planting{Mutant::kCommitAnyPrepared, "sharded, 1 failed call"}),
+    [](const auto& param) {
+      std::string name(MutantTable()[static_cast<std::size_t>(param.param.mutant)].name);
+      std::erase(name, '-');
+      return name;
+    });
 
 }  // namespace
 }  // namespace muster::sim

@@ -56,7 +56,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Cut", 2, {.cuts = 1}}, Case{"Block", 2, {.blocks = 1}, false, false},
         Case{"EarlyTimer", 2, {.early_timers = 1}, false, false}, Case{"Leave", 2, {.leaves = 1}},
         Case{"ShardedCrash", 2, {.coordinator_crashes = 1}, true},
-        Case{"ShardedLeave", 2, {.leaves = 1}, true},
+        Case{"ShardedLeave", 2, {.leaves = 1}, true}, Case{"FailedCall", 2, {.failures = 1}},
+        Case{"ShardedFailedCall", 2, {.failures = 1}, true, false},
         Case{"ShardedKill", 2, {.kills = 1}, true, false},
         Case{"ThreeWorkersCrash", 3, {.coordinator_crashes = 1}, false, false}),
     [](const auto& param) { return std::string(param.param.name); });
