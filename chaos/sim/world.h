@@ -102,6 +102,9 @@ struct Process {
   Instant flaps_until;  // ended again soon after each start
   bool leaving = false;
   Contact contact;
+  Generation interrupted_for;      // the last interrupt that arrived
+  Generation ready_for;            // the last answer that the coordinator got
+  std::int64_t reported_life = 0;  // of the coordinator that got its hello
 };
 
 class World {
@@ -134,6 +137,8 @@ class World {
   [[nodiscard]] Health HealthOf(const Process& p) const;
   void CheckWaiting();
   void NoteSent(Process& p, const Message& message);
+  [[nodiscard]] std::vector<OneGeneration::Standing> Standings() const;
+  void NoteArrived(const Message& message, int process);
   [[nodiscard]] std::vector<Holder> WellHolders(const JobRecord& record) const;
   template <class... Args>
   void Trace(const char* format, const Args&... args);
@@ -265,6 +270,9 @@ class World {
   std::optional<Instant> quorum_;  // enough workers for the first generation are there
   Instant next_look_;
   bool store_lost_ = false;
+  bool knew_nothing_ = false;  // this coordinator started with an empty store
+  bool knows_generation_ = false;
+  Instant coordinator_since_;
 
   RunResult result_;
 };

@@ -22,6 +22,8 @@ void World::Tell(Process& p, const worker::Input& input) {
     // To join afresh costs nothing but the state that it holds.
     if (had_state) healthy_workers_.OnFenced(HealthOf(p), now_, verdict_);
     p.well_since = now_;
+    p.interrupted_for = p.ready_for = Generation();
+    p.reported_life = 0;
   }
   Drain(p);
 }
@@ -100,6 +102,7 @@ void World::On(const ToCoordinator& message) {
     held_up_[session->process].push_back({Pending::kCoordinator, coordinator_life_, message});
     return;
   }
+  NoteArrived(message.message, session->process);
   Deliver(coordinator::Received{message.session, message.message, "10.0.0.9"});
 }
 
@@ -113,7 +116,34 @@ void World::On(Process& p, const ToWorker& message) {
   }
   if (const auto* ack = std::get_if<Ack>(&message.message)) p.contact.OnAck(ack->sequence);
   if (std::holds_alternative<Welcome>(message.message)) p.contact.OnWelcome();
+  const auto* interrupt = std::get_if<Interrupt>(&message.message);
+  if (interrupt != nullptr) p.interrupted_for = std::max(p.interrupted_for, interrupt->generation);
   Tell(p, worker::Received{p.dial, message.message});
+  if (!p.alive) return;
+  const GenerationRecord* assigned = p.session->assigned();
+  if (assigned != nullptr && assigned->generation < p.interrupted_for) {
+    verdict_.Violate("S1",
+                     fmt::format("worker w{} forms generation {}, though it was interrupted "
+                                 "for generation {}",
+                                 p.index, assigned->generation.value(), p.interrupted_for.value()));
+  }
+}
+
+void World::NoteArrived(const Message& message, int process) {
+  if (process < 0) return;
+  Process& p = Of(process);
+  if (std::holds_alternative<Hello>(message)) p.reported_life = coordinator_life_;
+  if (const auto* ready = std::get_if<Ready>(&message)) p.ready_for = ready->forming;
+}
+
+std::vector<OneGeneration::Standing> World::Standings() const {
+  std::vector<OneGeneration::Standing> all;
+  for (const Process& p : processes_) {
+    if (!p.session || !p.alive) continue;
+    all.push_back({p.session->member(), p.contact.MayAct(config_.autonomy, now_),
+                   p.reported_life == coordinator_life_, p.ready_for});
+  }
+  return all;
 }
 
 void World::NoteSent(Process& p, const Message& message) {

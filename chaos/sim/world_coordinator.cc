@@ -14,6 +14,9 @@ void World::StartCoordinator() {
   std::vector<coordinator::StoredJob> stored;
   for (const auto& [name, record] : stored_jobs_) stored.push_back({record, stored_checkpoints_});
   Trace("coordinator starts");
+  coordinator_since_ = now_;
+  knew_nothing_ = stored_jobs_.empty();
+  knows_generation_ = !knew_nothing_;
   const std::uint64_t seed =
       exhaustive_ ? static_cast<std::uint64_t>(coordinator_life_) : prng_.Next();
   coordinator_ = std::make_shared<coordinator::Coordinator>(config_, seed, std::move(stored), now_);
@@ -124,6 +127,8 @@ void World::Publish(const coordinator::Event& event) {
   }
   const bool struck = event.kind == coordinator::EventKind::kCheckpointVoid &&
                       event.detail.find("struck out") != std::string::npos;
+  // A good place for the next fault.
+  if (struck && faults_left_ > 0 && options_.dense) points_until_fault_ = 1;
   if (struck && chain_.record().latest) {
     safe_checkpoints_.OnStruckOut(chain_.record().latest->restore.checkpoint);
   }
@@ -151,6 +156,13 @@ void World::Store(const coordinator::Persist& persist) {
 void World::StoreJob(const JobRecord& record) {
   chain_.OnRecord(record);
   one_generation_.OnRecord(record, verdict_);
+  // The first generation that a coordinator with an empty store knows was reported to it, unless it
+  // is a new job's first one.
+  const bool adopts =
+      knew_nothing_ && !knows_generation_ && record.latest && record.highest > Generation(1);
+  if (record.latest) knows_generation_ = true;
+  const bool waited = now_ - coordinator_since_ >= config_.autonomy;
+  one_generation_.OnDecision(record, Standings(), adopts, waited, verdict_);
   step_chain_.OnRecord(record, chain_, verdict_);
   safe_checkpoints_.OnRecord(record, verdict_);
   reforming_.OnRecord(record, WellHolders(record), kElements, verdict_);

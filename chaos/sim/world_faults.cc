@@ -39,6 +39,8 @@ void World::Inject() {
   // Nothing is as interesting as a death in the middle of something.
   const bool hot = hot_process_ >= 0 && options_.Has(FaultKind::kKill);
   if (hot && prng_.Chance(1, 3)) kind = FaultKind::kKill;
+  const bool crash = options_.dense && options_.Has(FaultKind::kCoordinatorCrash);
+  if (crash && prng_.Chance(1, 8)) kind = FaultKind::kCoordinatorCrash;
   Process& p = Victim();
   // Short ones race with the recovery, long ones outlast it.
   const auto lease = static_cast<std::uint64_t>(options_.lease.millis());
@@ -240,7 +242,10 @@ void World::Unstick(Process& p) {
 void World::DamageShard() {
   if (disk_.empty()) return;
   auto it = disk_.begin();
-  std::advance(it, static_cast<std::ptrdiff_t>(prng_.Below(disk_.size())));
+  // Most often of the newest checkpoint, which is the one that is wanted.
+  const bool newest = prng_.Chance(2, 3);
+  std::advance(it,
+               static_cast<std::ptrdiff_t>(newest ? disk_.size() - 1 : prng_.Below(disk_.size())));
   it->second.damaged = true;
   safe_checkpoints_.OnDamage();
 }

@@ -18,8 +18,13 @@ class Contact {
   void OnWelcome();
   void OnBeat(std::int64_t sequence, Instant now);
   void OnAck(std::int64_t sequence);
+  // May it still show outcomes?
+  [[nodiscard]] bool MayAct(Duration autonomy, Instant now) const {
+    return now - answered_ < autonomy - autonomy / 100;
+  }
   // An outcome is shown to the loop.
-  void OnCommit(const std::string& who, Duration autonomy, Instant now, Verdict& verdict) const;
+  void OnCommit(const std::string& who, Duration lease, Duration autonomy, Instant now,
+                Verdict& verdict) const;
 
   // All of its state, for those who compare states.
   template <class Visit>

@@ -20,6 +20,42 @@ void OneGeneration::OnRecord(const JobRecord& record, Verdict& verdict) {
   }
 }
 
+void OneGeneration::OnDecision(const JobRecord& record, const std::vector<Standing>& all,
+                               bool adopts, bool waited, Verdict& verdict) {
+  if (!record.latest) return;
+  const bool same = record.lineage == lineage_;
+  const bool fresh = record.latest->generation > decided_ || !same;
+  lineage_ = record.lineage;
+  decided_ = record.latest->generation;
+  if (!fresh) return;
+  const auto in = [](const GenerationRecord& generation, const Member& member) {
+    const auto& members = generation.members;
+    return std::ranges::find(members, member, &MemberEntry::member) != members.end();
+  };
+  const std::string name = fmt::format("generation {}", record.latest->generation.value());
+  bool anyone = false;  // of the generation before
+  std::size_t training = 0;
+  for (const Standing& one : all) {
+    const bool before = record.started && in(*record.started, one.member);
+    const bool stays = in(*record.latest, one.member);
+    anyone = anyone || (before && stays);
+    if (before && one.may_train) ++training;
+    if (adopts && before && one.may_train && !one.reported && !waited) {
+      verdict.Violate("S6", fmt::format("{} was adopted before worker {} had reported", name,
+                                        one.member.worker.value()));
+    }
+    if (!adopts && same && stays && one.ready_for != record.latest->generation) {
+      verdict.Violate("S1", fmt::format("{} counts on worker {}, which has not answered for it",
+                                        name, one.member.worker.value()));
+    }
+  }
+  if (!adopts && !anyone && record.started && training == record.started->members.size()) {
+    verdict.Violate("S1", fmt::format("{} has no member of generation {}, all of whom may still be "
+                                      "training",
+                                      name, record.started->generation.value()));
+  }
+}
+
 void OneGeneration::OnCommit(const Commit& commit, const Chain& chain, Verdict& verdict) const {
   if (chain.Voided(commit.lineage, commit.generation, commit.step)) return;
   const std::string who =

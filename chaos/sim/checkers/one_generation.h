@@ -3,6 +3,7 @@
 #pragma once
 
 #include <set>
+#include <vector>
 
 #include "chaos/sim/checkers/chain.h"
 #include "chaos/sim/checkers/verdict.h"
@@ -23,8 +24,21 @@ class OneGeneration {
     visit(fenced_);
   }
 
+  // A record that decides who the members of a new generation are. `all`: what the members of the
+  // generation before it, and of it, have said and may still do.
+  struct Standing {
+    Member member;
+    bool may_train = false;  // alive, and not out of touch for so long that it stops by itself
+    bool reported = false;   // to the coordinator that decides, since that started
+    Generation ready_for;    // its last answer to an interrupt that arrived
+  };
+  void OnDecision(const JobRecord& record, const std::vector<Standing>& all, bool adopts,
+                  bool waited, Verdict& verdict);
+
  private:
   std::set<Member> fenced_;  // every incarnation that a durable record left out
+  Lineage lineage_;
+  Generation decided_;
 };
 
 }  // namespace muster::sim

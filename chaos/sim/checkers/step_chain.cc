@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace muster::sim {
 
 void StepChain::OnCommit(const Commit& commit, const Chain& chain, Verdict& verdict) const {
@@ -39,7 +41,14 @@ void StepChain::OnAgreed(const Commit& vote, Wishes wishes) {
   if (agreed_.size() > kVotesKept) agreed_.erase(agreed_.begin());
 }
 
-void StepChain::OnDecision(const Key& key, const StepDecision& decision, Verdict& verdict) {
+void StepChain::OnPrepared(const Commit& vote) {
+  constexpr std::size_t kStepsKept = 64;
+  prepared_[{vote.lineage, vote.generation, vote.step}].insert(vote.member);
+  if (prepared_.size() > kStepsKept) prepared_.erase(prepared_.begin());
+}
+
+void StepChain::OnDecision(const Key& key, const JobRecord& record, Verdict& verdict) {
+  const StepDecision& decision = record.latest->decision;
   if (decision.outcome == Outcome::kNone) return;
   const std::string what =
       fmt::format("step {} of generation {}", decision.step.value(), decision.generation.value());
@@ -51,6 +60,15 @@ void StepChain::OnDecision(const Key& key, const StepDecision& decision, Verdict
   if (decision.outcome != Outcome::kVoid && agreed != agreed_.end() &&
       agreed->second != decision.wishes) {
     verdict.Violate("S2", what + " is committed with other wishes than its members agreed on");
+  }
+  const auto prepared = prepared_.find(key);
+  if (decision.outcome == Outcome::kVoid || !fresh || prepared == prepared_.end()) return;
+  for (const MemberEntry& entry : record.started->members) {
+    const bool stays = std::ranges::find(record.latest->members, entry.member,
+                                         &MemberEntry::member) != record.latest->members.end();
+    if (!stays || prepared->second.contains(entry.member)) continue;
+    verdict.Violate("S2", fmt::format("{} is committed, but its survivor {} has no gradient of it",
+                                      what, entry.member.worker.value()));
   }
 }
 
@@ -65,7 +83,16 @@ void StepChain::OnRecord(const JobRecord& record, const Chain& chain, Verdict& v
   const StepDecision& decision = latest.decision;
   // The step was opened in the lineage of the generation that broke.
   const Lineage of = record.started ? record.started->lineage : record.lineage;
-  OnDecision({of, decision.generation, decision.step}, decision, verdict);
+  if (record.started) OnDecision({of, decision.generation, decision.step}, record, verdict);
+  const bool forced = known_ != Lineage() && known_ != record.lineage && record.started &&
+                      record.started->lineage != record.lineage;
+  known_ = record.lineage;
+  if (forced &&
+      (record.rollbacks.empty() || record.rollbacks.back().generation < latest.generation)) {
+    verdict.Violate("S2", fmt::format("generation {} was forced out, and no rollback says what is "
+                                      "void",
+                                      record.started->generation.value()));
+  }
   const Step at = latest.restore.step;
   closed_by_ = latest.generation;
   closed_at_ = at;

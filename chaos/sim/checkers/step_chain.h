@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 
 #include "chaos/sim/checkers/chain.h"
 #include "chaos/sim/checkers/verdict.h"
@@ -15,6 +16,8 @@ class StepChain {
   void OnCommit(const Commit& commit, const Chain& chain, Verdict& verdict) const;
   // All votes on a step came in somewhere, with these wishes.
   void OnAgreed(const Commit& vote, Wishes wishes);
+  // A member holds the reduced gradient of a step, and may vote on it.
+  void OnPrepared(const Commit& vote);
   // A durable record, after the chain has taken it.
   void OnRecord(const JobRecord& record, const Chain& chain, Verdict& verdict);
 
@@ -31,12 +34,14 @@ class StepChain {
     Step step;
     friend auto operator<=>(const Key&, const Key&) = default;
   };
-  void OnDecision(const Key& key, const StepDecision& decision, Verdict& verdict);
+  void OnDecision(const Key& key, const JobRecord& record, Verdict& verdict);
 
-  std::map<Key, Outcome> decided_;  // by records
-  std::map<Key, Wishes> agreed_;    // by votes; recent ones
+  std::map<Key, Outcome> decided_;            // by records
+  std::map<Key, Wishes> agreed_;              // by votes; recent ones
+  std::map<Key, std::set<Member>> prepared_;  // recent ones
   // The newest record: older generations have no step above `closed_at_`.
   Lineage lineage_;
+  Lineage known_;
   Generation closed_by_;
   Step closed_at_;
 };
