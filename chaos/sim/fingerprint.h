@@ -107,7 +107,9 @@ class Fingerprint {
   template <class T>
   void Walk(const T& part) {
     namespace d = fingerprint_detail;
-    if constexpr (d::kIgnored<T>) {
+    if constexpr (std::is_same_v<T, SharedRecord>) {
+      Walk(*part);
+    } else if constexpr (d::kIgnored<T>) {
     } else if constexpr (std::is_enum_v<T> || std::is_integral_v<T>) {
       Word(static_cast<std::uint64_t>(part));
     } else if constexpr (std::is_same_v<T, Instant>) {

@@ -87,7 +87,9 @@ std::shared_ptr<Coordinator> Coordinator::Clone() const {
   for (const auto& [name, job] : jobs_) {
     copy->jobs_.emplace(name, std::make_unique<Job>(*job, &copy->prng_, &copy->effects_));
   }
-  copy->sessions_ = sessions_;
+  for (const auto& [session, job] : sessions_) {
+    copy->sessions_[session] = copy->jobs_.at(job->record().job).get();
+  }
   copy->refused_ = refused_;
   copy->early_launchers_ = early_launchers_;
   copy->effects_ = effects_;

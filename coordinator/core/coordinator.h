@@ -57,7 +57,7 @@ class Coordinator {
   // only has to be fresh.
   template <class Visit>
   void VisitState(Visit&& visit) const {
-    visit(jobs_, sessions_, refused_, early_launchers_);
+    visit(jobs_, refused_, early_launchers_);
   }
 
  private:

@@ -68,16 +68,17 @@ class Job {
   Job(const Job& other, Prng* prng, Effects* effects) : Job(other) {
     prng_ = prng;
     effects_ = effects;
+    for (auto& [session, worker] : by_session_) worker = FindWorker(worker->member);
   }
   // All state that what it does later may depend on, for those who compare states.
   template <class Visit>
   void VisitState(Visit&& visit) const {
-    visit(record_, checkpoints_, members_, before_, manifest_order_, workers_, by_session_,
-          launchers_, attested_, leases_, cooldowns_, next_cooldown_end_, next_hurry_,
-          recent_closes_, next_order_, round_, last_round_, started_at_, last_growth_,
-          quorum_since_, wished_, leavers_kept_, stop_until_, adopting_, adoption_, adoption_dead_,
-          adopt_until_, next_progress_check_, last_commit_at_, step_times_, steps_in_generation_,
-          bad_pairs_, committed_);
+    visit(record_, checkpoints_, members_, before_, manifest_order_, workers_, launchers_,
+          attested_, leases_, cooldowns_, next_cooldown_end_, next_hurry_, recent_closes_,
+          next_order_, round_, last_round_, started_at_, last_growth_, quorum_since_, wished_,
+          leavers_kept_, stop_until_, adopting_, adoption_, adoption_dead_, adopt_until_,
+          next_progress_check_, last_commit_at_, step_times_, steps_in_generation_, bad_pairs_,
+          committed_);
   }
 
  private:

@@ -34,7 +34,7 @@ class ChainTest : public testing::Test {
   }
   void Note(const JobRecord& record) {
     chain_.OnRecord(record);
-    one_.OnRecord(record);
+    one_.OnRecord(record, verdict_);
     steps_.OnRecord(record, chain_, verdict_);
   }
   static JobRecord RecordOf(std::int64_t generation, std::int64_t step) {

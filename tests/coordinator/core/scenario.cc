@@ -233,7 +233,8 @@ Rank Scenario::RankOf(const std::string& name, const Puppet& in) const {
 void Scenario::FormFailed(const Words& words) {
   Puppet& puppet = Get(words.names.at(0));
   muster::FormFailed failed;
-  failed.generation = puppet.forming;
+  // Of the record that it has, perhaps given up since.
+  failed.generation = puppet.assigned ? puppet.assigned->generation : puppet.forming;
   failed.reason = "as asked";
   failed.code = Code::kUnavailable;
   if (words.options.contains("peer")) failed.peer = RankOf(words.options.at("peer"), puppet);
