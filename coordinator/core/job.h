@@ -73,7 +73,7 @@ class Job {
   // All state that what it does later may depend on, for those who compare states.
   template <class Visit>
   void VisitState(Visit&& visit) const {
-    visit(record_, checkpoints_, members_, before_, manifest_order_, workers_, launchers_,
+    visit(record_, checkpoints_, before_, manifest_order_, workers_, launchers_,
           attested_, leases_, cooldowns_, next_cooldown_end_, next_hurry_, recent_closes_,
           next_order_, round_, last_round_, started_at_, last_growth_, quorum_since_, wished_,
           leavers_kept_, stop_until_, adopting_, adoption_, adoption_dead_, adopt_until_,

@@ -40,6 +40,7 @@ constexpr std::array kLeftOut = {
     LeftOut{"coordinator/core/job.h", "attested_count_", "counts attested_"},
     LeftOut{"coordinator/core/job.h", "prng_", "the coordinator's"},
     LeftOut{"coordinator/core/job.h", "effects_", "the coordinator's"},
+    LeftOut{"coordinator/core/job.h", "members_", "those of record_.started"},
     LeftOut{"coordinator/core/job.h", "loss_", "a measurement"},
     LeftOut{"coordinator/core/job.h", "incidents_", "history for status"},
     LeftOut{"coordinator/core/job.h", "incident_count_", "history for status"},

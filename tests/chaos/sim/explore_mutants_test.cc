@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Planting{Mutant::kSkipAppliedAfterDecision, "1 kill"},
                     Planting{Mutant::kAppliedNotPrepared, "1 failed call"},
                     Planting{Mutant::kLeastCommitted, "1 failed call"},
-                    Planting{Mutant::kReadyBeforeAbort, "1 leave"},
+                    Planting{Mutant::kReadyBeforeAbort, "1 failed call"},
                     Planting{Mutant::kCommitAnyPrepared, "sharded, 1 failed call"}),
     [](const auto& param) {
       std::string name(MutantTable()[static_cast<std::size_t>(param.param.mutant)].name);
