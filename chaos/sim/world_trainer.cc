@@ -243,8 +243,8 @@ void World::Decide(Process& p) {
   const Step step = p.session->committed();
   const Commit commit{p.session->member(), p.record->lineage, p.record->generation, step, *outcome,
                       p.held.state};
-  p.contact.OnCommit(fmt::format("worker w{}", p.index), options_.lease, config_.autonomy, now_,
-                     verdict_);
+  p.contact.OnCommit(fmt::format("worker w{}", p.index), options_.lease, config_.autonomy,
+                     p.connection != SessionId(), now_, verdict_);
   one_generation_.OnCommit(commit, chain_, verdict_);
   step_chain_.OnCommit(commit, chain_, verdict_);
   exact_data_.OnCommit(commit, chain_, verdict_);

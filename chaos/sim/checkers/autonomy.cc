@@ -32,8 +32,8 @@ void Contact::OnAck(std::int64_t sequence) {
   beats_.erase(beats_.begin(), std::next(it));
 }
 
-void Contact::OnCommit(const std::string& who, Duration lease, Duration autonomy, Instant now,
-                       Verdict& verdict) const {
+void Contact::OnCommit(const std::string& who, Duration lease, Duration autonomy, bool connected,
+                       Instant now, Verdict& verdict) const {
   const Duration silent = now - answered_;
   if (silent > autonomy + Slack(autonomy)) {
     verdict.Violate("S1", fmt::format("{} shows an outcome, {:.3f} s after the coordinator last "
@@ -41,7 +41,7 @@ void Contact::OnCommit(const std::string& who, Duration lease, Duration autonomy
                                       who, silent.ToSeconds()));
   }
   // On a session that has been up since it was answered last, it asks before it goes on.
-  const bool up = hello_ < answered_;
+  const bool up = connected && hello_ < answered_;
   if (up && silent > lease + Slack(lease) && asked_ - answered_ <= lease - Slack(lease)) {
     verdict.Violate("S1", fmt::format("{} shows an outcome, {:.3f} s after the coordinator last "
                                       "answered it, and has not asked",

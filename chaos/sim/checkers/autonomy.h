@@ -23,8 +23,8 @@ class Contact {
     return now - answered_ < autonomy - autonomy / 100;
   }
   // An outcome is shown to the loop.
-  void OnCommit(const std::string& who, Duration lease, Duration autonomy, Instant now,
-                Verdict& verdict) const;
+  void OnCommit(const std::string& who, Duration lease, Duration autonomy, bool connected,
+                Instant now, Verdict& verdict) const;
 
   // All of its state, for those who compare states.
   template <class Visit>
