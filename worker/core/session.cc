@@ -206,9 +206,10 @@ void Session::SendHello() {
   hello.node = identity_.node;
   hello.pid = identity_.pid;
   hello.address = identity_.address;
-  hello.able = able_;
+  hello.able = greeted_able_ = able_;
   hello.spec = identity_.spec;
   hello.highest = highest_;
+  greeted_stopped_ = false;
   if (last_record_) {
     Attachment& attachment = hello.attachment.emplace();
     attachment.record = *last_record_;
@@ -216,7 +217,7 @@ void Session::SendHello() {
     attachment.committed = committed_;
     attachment.aborted_for = aborted_ ? forming_ : Generation();
     // At a boundary of the generation that runs, not of the one before the record.
-    attachment.stopped = stopped_ && attachment.started;
+    attachment.stopped = greeted_stopped_ = stopped_ && attachment.started;
   }
   effects_.sends.push_back(std::move(hello));
 }

@@ -111,13 +111,13 @@ class Session {
   // All state that what it does later may depend on (see Reseed for what it draws).
   template <class Visit>
   void VisitState(Visit&& visit) const {
-    visit(backoff_, handled_at_, member_, link_, redial_at_, greeted_, out_of_touch_,
-          join_deadline_, joined_, lease_, progress_timeout_, forming_timeout_, highest_, forming_,
-          aborted_, assigned_, formed_, form_failed_, lineage_, last_record_, started_, committed_,
-          agreed_, holds_state_, open_, broken_, commits_here_, able_, boundary_due_, stop_due_,
-          snapshot_due_, initial_pending_, stopped_, stopped_at_, wished_, finished_, leave_,
-          leave_by_, stage_, skips_, operations_, waiting_, phases_, reports_, last_announced_,
-          last_aborted_, end_);
+    visit(backoff_, handled_at_, member_, link_, redial_at_, greeted_, greeted_able_,
+          greeted_stopped_, out_of_touch_, join_deadline_, joined_, lease_, progress_timeout_,
+          forming_timeout_, highest_, forming_, aborted_, assigned_, formed_, form_failed_,
+          lineage_, last_record_, started_, committed_, agreed_, holds_state_, open_, broken_,
+          commits_here_, able_, boundary_due_, stop_due_, snapshot_due_, initial_pending_, stopped_,
+          stopped_at_, wished_, finished_, leave_, leave_by_, stage_, skips_, operations_, waiting_,
+          phases_, reports_, last_announced_, last_aborted_, end_);
   }
 
  private:
@@ -205,6 +205,8 @@ class Session {
   std::int64_t connection_ = 0;
   Instant redial_at_;
   Instant greeted_;
+  bool greeted_able_ = false;     // the hello said so
+  bool greeted_stopped_ = false;  // and so
   Instant next_complaint_;
   bool out_of_touch_ = false;  // said so
   Instant join_deadline_;

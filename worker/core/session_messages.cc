@@ -46,6 +46,11 @@ void Session::OnMessage(const Welcome& message, Instant now) {
   if (form_failed_) Send(*form_failed_);
   if (broken_ && !interrupted()) Send(*broken_);
   if (finished_) Send(*finished_);
+  // Said between the hello and the welcome, it was in neither.
+  if (able_ && !greeted_able_) Send(Able());
+  if (stopped_ && !greeted_stopped_ && !interrupted()) {
+    Send(Stopped{started_->generation, committed_});
+  }
   if (leave_) SendLeave(now);
   for (PendingReport& report : reports_) report.sent = false;
   FlushReports(now);

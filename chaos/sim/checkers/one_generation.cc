@@ -39,7 +39,8 @@ void OneGeneration::OnDecision(const JobRecord& record, const std::vector<Standi
     const bool before = record.started && in(*record.started, one.member);
     const bool stays = in(*record.latest, one.member);
     anyone = anyone || (before && stays);
-    if (before && one.may_train) ++training;
+    // One that has answered has stopped, and perhaps leaves.
+    if (before && one.may_train && one.ready_for != record.latest->generation) ++training;
     if (adopts && before && one.may_train && !one.reported && !waited) {
       verdict.Violate("S6", fmt::format("{} was adopted before worker {} had reported", name,
                                         one.member.worker.value()));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace muster::sim {
 
@@ -27,7 +28,13 @@ Step BestStep(std::vector<Piece> pieces, Step step, std::int64_t elements) {
 
 void Reforming::OnRecord(const JobRecord& record, const std::vector<Holder>& holders,
                          std::int64_t elements, Verdict& verdict) {
-  if (!record.latest || record.latest->generation == judged_) return;
+  if (!record.latest) return;
+  if (record.latest_started && record.latest->generation != started_) {
+    started_ = record.latest->generation;
+    members_before_ = std::exchange(members_, {});
+    for (const MemberEntry& entry : record.latest->members) members_.insert(entry.member);
+  }
+  if (record.latest->generation == judged_) return;
   const GenerationRecord& latest = *record.latest;
   judged_ = latest.generation;
   const std::string name = fmt::format("generation {}", latest.generation.value());
@@ -37,6 +44,10 @@ void Reforming::OnRecord(const JobRecord& record, const std::vector<Holder>& hol
                                       record.spec.min_workers, record.spec.max_workers));
   }
   if (latest.restore.source == RestoreSource::kLive || !record.started) return;
+  // A record before has made them drop what they held.
+  const bool again = record.started->generation == given_up_;
+  given_up_ = record.started->generation;
+  if (again) return;
   std::vector<Piece> pieces;
   for (const Holder& holder : holders) pieces.push_back(holder.held);
   const Step best = BestStep(std::move(pieces), latest.restore.step, elements);
@@ -50,6 +61,7 @@ void Reforming::OnRecord(const JobRecord& record, const std::vector<Holder>& hol
 void Reforming::OnStarted(const coordinator::Incident& incident, const JobSpec& spec,
                           Verdict& verdict) const {
   if (incident.cause != Cause::kGrowth || incident.world_before < spec.max_workers) return;
+  if (members_ != members_before_) return;  // a leaver's place was taken in one go
   verdict.Violate("L1", fmt::format("generation {} was formed to grow, but {} was full",
                                     incident.to.value(), incident.from.value()));
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,13 +39,17 @@ class Reforming {
   // All of its state, for those who compare states.
   template <class Visit>
   void VisitState(Visit&& visit) const {
-    visit(judged_);
+    visit(given_up_, judged_, started_, members_, members_before_);
   }
 
  private:
   Duration join_window_;
   Duration settle_;
   Generation judged_;
+  Generation started_;
+  std::set<Member> members_;         // of the last one that started
+  std::set<Member> members_before_;  // and of the one before
+  Generation given_up_;              // whose state a record has given up
   std::optional<Instant> settling_;
   Generation settling_for_;
 };

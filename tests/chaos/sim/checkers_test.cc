@@ -165,6 +165,9 @@ TEST(RestoredStateTest, MustBeCompleteAndOfOneStepOfTheChain) {
 class CheckpointsTest : public testing::Test {
  protected:
   CheckpointsTest() {
+    JobRecord record;
+    record.lineage = kLineage;
+    chain_.OnRecord(record);
     chain_.Add(kLineage, Generation(1), Step(1), Outcome::kApply, 0);
     entry_.record.key = {Step(1), Generation(1)};
     entry_.record.world_size = 2;
