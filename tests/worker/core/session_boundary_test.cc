@@ -22,6 +22,31 @@ JobSpec Sharded() {
 }
 
 // Rule 6.
+// Said after the hello and before the welcome it is in neither: the members would wait for ever.
+TEST(SessionBoundary, WhatIsSaidWhileGreetingIsSaidAgainAtTheWelcome) {
+  SessionHarness h;
+  h.StartFirst();
+  h.Cut();
+  h.Run(Duration::Millis(1));
+  h.Accept();
+  ASSERT_TRUE(h.Take<Hello>());
+  Wishes agreed;
+  agreed.reform = true;
+  h.TakeStep(1, agreed);
+  EXPECT_FALSE(h.Take<Stopped>());
+  h.Greet();
+  const auto stopped = h.Take<Stopped>();
+  ASSERT_TRUE(stopped);
+  EXPECT_EQ(stopped->step, Step(1));
+
+  SessionHarness fresh;
+  fresh.Accept();
+  fresh.Hand(AtBoundary{});
+  EXPECT_FALSE(fresh.Take<Able>());
+  fresh.Greet();
+  EXPECT_TRUE(fresh.Take<Able>());
+}
+
 TEST(SessionBoundary, StoppedAsAgreedItGoesOnWhenTheCoordinatorCannotBeReached) {
   SessionHarness h;
   h.StartFirst();

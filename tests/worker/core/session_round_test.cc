@@ -442,5 +442,40 @@ TEST(SessionRound, BeforeFormingALeaseThatRanOutIsRenewed) {
   ASSERT_TRUE(beat || h.dialing());
 }
 
+TEST(SessionRound, DamageIsToldOfAlsoWhenAnotherRoundHasBegun) {
+  SessionHarness h;
+  h.StartFirst();
+  h.SayInterrupt(2);
+  h.FinishAbort();
+  GenerationRecord record = h.RecordOf(2, 0, 2, 0, RestoreSource::kCheckpoint);
+  record.restore.checkpoint = {Step(0), Generation(1)};
+  h.Say(Assign{record});
+  h.SayInterrupt(3);
+  FormFailed failed;
+  failed.generation = Generation(2);
+  failed.code = Code::kUnavailable;
+  h.Hand(FormBroke{failed});
+  EXPECT_FALSE(h.Take<FormFailed>());  // of no interest any more
+  failed.code = Code::kDataLoss;
+  failed.bad_checkpoint = record.restore.checkpoint;
+  h.Hand(FormBroke{failed});
+  EXPECT_TRUE(h.Take<FormFailed>());
+}
+
+TEST(SessionRound, AProcessThatCannotBeginAgainEnds) {
+  SessionHarness h;
+  h.StartFirst();
+  h.SayInterrupt(2);
+  h.FinishAbort();
+  h.Say(Assign{h.RecordOf(2, 0, 2, 0, RestoreSource::kInitial)});
+  FormFailed failed;
+  failed.generation = Generation(2);
+  failed.code = Code::kFailedPrecondition;
+  failed.reason = "its initial values are gone";
+  h.Hand(FormBroke{failed});
+  EXPECT_TRUE(h.session().ended());
+  EXPECT_NE(h.session().status().message().find("initial values"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace muster::worker
