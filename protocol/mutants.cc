@@ -59,6 +59,10 @@ constexpr std::array kTable = {
     MutantInfo{Mutant::kAccuseWaitingRank, "accuse-waiting-rank",
                "The progress deadline evicts the ranks that wait, not the one that has not come.",
                0},
+    MutantInfo{
+        Mutant::kCooldownOfNodeMate, "cooldown-of-node-mate",
+        "The cool-down of a place that fails again and again hits the healthy places beside it.",
+        0},
     MutantInfo{Mutant::kReadyBeforeAbort, "ready-before-abort",
                "A worker answers the interrupt before its abort has taken effect, and may still "
                "vote.",

@@ -41,6 +41,7 @@ enum class Mutant {
   kSettleRearmed,
   kJoinWindowRearmed,
   kAccuseWaitingRank,
+  kCooldownOfNodeMate,
   // Messages.
   kReadyBeforeAbort,
   kVoteBeforePrepared,

@@ -197,6 +197,7 @@ void World::LaunchProcess(Process& p) {
   fresh.disk_full = p.disk_full;
   fresh.haunted_until = p.haunted_until;
   fresh.flaps_until = p.flaps_until;
+  fresh.losses = p.losses;
   fresh.well_since = p.life == 0 ? Instant() : std::max(now_, p.haunted_until);
   fresh.serial = p.serial;
   fresh.dial = p.dial;
@@ -235,6 +236,7 @@ void World::EndProcess(Process& p, bool silent, const char* how) {
   p.haunted_until = now_ + (config_.autonomy + options_.lease) * 2;
   p.alive = false;
   ++p.life;
+  ++p.losses;
   p.missed.clear();
   p.parked.clear();
   p.op.reset();
@@ -295,6 +297,16 @@ void World::CheckWaiting() {
   for (const Process& p : processes_) all.push_back(HealthOf(p));
   const std::string waiting = view ? view->waiting_for : "";
   healthy_workers_.OnWaiting(waiting, all, now_, verdict_);
+  if (view) {
+    for (const coordinator::WorkerView& worker : view->workers) {
+      if (worker.role != "cooling") continue;
+      const auto of = std::ranges::find_if(
+          all, [&](const Health& one) { return one.name == worker.member.worker.value(); });
+      const int losses = of == all.end() ? 0 : Of(static_cast<int>(of - all.begin())).losses;
+      healthy_workers_.OnCooling(worker.member.worker.value(), losses, config_.cooldown_failures,
+                                 verdict_);
+    }
+  }
   reforming_.OnWaiting(view ? view->generation : Generation(), waiting, now_, verdict_);
 }
 

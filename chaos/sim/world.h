@@ -71,7 +71,8 @@ struct Process {
   Duration offset;
   int drift_ppm = 0;
   // The control plane.
-  SessionId connection;  // zero: none
+  SessionId connection;   // zero: none
+  SessionId cut_session;  // what comes of it is lost
   std::int64_t dial = 0;
   bool timer = false;
   Instant timer_at;  // by the world's clock
@@ -101,6 +102,7 @@ struct Process {
   Instant haunted_until;
   Instant flaps_until;  // ended again soon after each start
   bool leaving = false;
+  int losses = 0;  // lives that ended, and incarnations that were given up
   Contact contact;
   Generation interrupted_for;      // the last interrupt that arrived
   Generation ready_for;            // the last answer that the coordinator got

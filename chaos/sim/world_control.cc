@@ -22,6 +22,7 @@ void World::Tell(Process& p, const worker::Input& input) {
     // To join afresh costs nothing but the state that it holds.
     if (had_state) healthy_workers_.OnFenced(HealthOf(p), now_, verdict_);
     p.well_since = now_;
+    ++p.losses;
     p.interrupted_for = p.ready_for = Generation();
     p.reported_life = 0;
   }
@@ -109,7 +110,7 @@ void World::On(const ToCoordinator& message) {
 void World::On(Process& p, const ToWorker& message) {
   if (p.connection != message.session) return;
   const sim::Session* session = network_.Find(message.session);
-  if (session != nullptr && session->cut) return;
+  if (p.cut_session == message.session || (session != nullptr && session->cut)) return;
   if (network_.DownBlocked(p.index)) {
     held_down_[p.index].push_back({p.index, p.life, message});
     return;
@@ -186,6 +187,7 @@ void World::BreakConnection(Process& p) {
   if (session == nullptr) return;
   Trace("cut the session of w{}", p.index);
   session->cut = true;
+  p.cut_session = p.connection;
   SendUp(p, CoordinatorHearsClose{p.connection});
   SendDown(p.connection, WorkerHearsClose{p.connection});
 }

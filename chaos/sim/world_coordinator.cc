@@ -127,6 +127,17 @@ void World::Publish(const coordinator::Event& event) {
   }
   const bool struck = event.kind == coordinator::EventKind::kCheckpointVoid &&
                       event.detail.find("struck out") != std::string::npos;
+  // Which end of a link is bad nobody can know, nor whether a peer's end was the link's: with
+  // trouble about, that choice may hit one with whom nothing is wrong.
+  if (event.kind == coordinator::EventKind::kWorkerSuspected && event.member &&
+      event.detail.find("its links failed") != std::string::npos) {
+    const bool trouble = std::ranges::any_of(
+        processes_, [&](const Process& p) { return HealthOf(p).well_since != Instant(); });
+    for (Process& p : processes_) {
+      const bool it = p.session && p.session->member() == *event.member;
+      if (it && trouble) p.well_since = std::max(p.well_since, now_);
+    }
+  }
   // A good place for the next fault.
   if (struck && faults_left_ > 0 && options_.dense) points_until_fault_ = 1;
   if (struck && chain_.record().latest) {
@@ -186,8 +197,7 @@ void World::StoreCheckpoint(const CheckpointEntry& entry) {
       (it == stored_checkpoints_.end() || it->state != CheckpointState::kAnnounced);
   if (entry.state == CheckpointState::kDeleting && it != stored_checkpoints_.end() &&
       it->state == CheckpointState::kAnnounced) {
-    safe_checkpoints_.OnRetired(entry.record.key, stored_checkpoints_, Spec().checkpoint_keep,
-                                chain_, verdict_);
+    safe_checkpoints_.OnRetired(*it, stored_checkpoints_, Spec().checkpoint_keep, chain_, verdict_);
   }
   if (it == stored_checkpoints_.end()) {
     stored_checkpoints_.push_back(entry);

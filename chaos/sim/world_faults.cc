@@ -184,7 +184,11 @@ void World::End(const EndFault& fault) {
   p.well_since = std::max(p.well_since, now_);
   switch (fault.kind) {
     case FaultKind::kPause: less(p.paused); return Wake(p);
-    case FaultKind::kStuck: less(p.stuck); return Unstick(p);
+    case FaultKind::kStuck:
+      less(p.stuck);
+      // It may have been found unable meanwhile, and is waited for as one that holds the state.
+      p.well_since = std::max(p.well_since, now_ + config_.autonomy + options_.lease);
+      return Unstick(p);
     case FaultKind::kSlowLink: return less(p.slow_link);
     case FaultKind::kSlowCompute: return less(p.slow_compute);
     case FaultKind::kDiskFull: return less(p.disk_full);

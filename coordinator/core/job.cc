@@ -305,6 +305,11 @@ void Job::CatchUp(Worker& worker, const Hello& hello, bool fresh, Instant now) {
 // The worker repeats of its own accord what it has to say; here it gets what it may not have heard.
 void Job::CatchUpRound(Worker& worker, const Hello& hello, bool fresh, Instant now) {
   const Generation number = round_->number;
+  // Of a generation whose start it has missed it holds the state all the same: once it knows.
+  const bool missed = record_.started && record_.latest_started && hello.attachment &&
+                      !hello.attachment->started &&
+                      hello.attachment->record.generation == record_.started->generation;
+  if (missed) Send(worker, Start{record_.started->generation});
   // It takes no interrupt that is not above all that it has seen: in a former life, with `fresh`.
   if (hello.highest > number || (fresh && !hello.attachment && hello.highest == number)) {
     BeginRound(round_->cause, true, now);

@@ -73,12 +73,11 @@ class Job {
   // All state that what it does later may depend on, for those who compare states.
   template <class Visit>
   void VisitState(Visit&& visit) const {
-    visit(record_, checkpoints_, before_, manifest_order_, workers_, launchers_,
-          attested_, leases_, cooldowns_, next_cooldown_end_, next_hurry_, recent_closes_,
-          next_order_, round_, last_round_, started_at_, last_growth_, quorum_since_, wished_,
-          leavers_kept_, stop_until_, adopting_, adoption_, adoption_dead_, adopt_until_,
-          next_progress_check_, last_commit_at_, step_times_, steps_in_generation_, bad_pairs_,
-          committed_);
+    visit(record_, checkpoints_, before_, manifest_order_, workers_, launchers_, attested_, leases_,
+          cooldowns_, next_cooldown_end_, next_hurry_, recent_closes_, next_order_, round_,
+          last_round_, started_at_, last_growth_, quorum_since_, wished_, leavers_kept_,
+          stop_until_, adopting_, adoption_, adoption_dead_, adopt_until_, next_progress_check_,
+          last_commit_at_, step_times_, steps_in_generation_, bad_pairs_, committed_);
   }
 
  private:
@@ -290,7 +289,8 @@ class Job {
                                           const StepResolution& resolution,
                                           const RestoreDecision& restore, Instant now) const;
   void CheckAnswerDeadline(Instant now);
-  void ReleaseUnable(const StepResolution& resolution);
+  void ReleaseUnable(const StepResolution& resolution, Instant now);
+  void AskToComeAfresh(Worker& worker, Instant now);
   [[nodiscard]] std::optional<StepDecision> Inherited() const;
   void SetWait(std::optional<Wait> wait, Instant now);
   // Would trying to decide give the same wait again?

@@ -264,6 +264,12 @@ void Job::NoteLoss(const Worker& worker, Instant now) {
 
 void Job::SetCooling(const Slot& slot, Instant now) {
   const auto cooling = cooldowns_.Of(slot, now);
+  if (Planted(Mutant::kCooldownOfNodeMate) && cooling) {
+    for (auto& [member, worker] : workers_) {
+      if (worker.node == slot.node && !worker.took_part) worker.cooling = cooling;
+      Recount(worker);
+    }
+  }
   for (auto it = workers_.lower_bound({slot.worker, Incarnation()});
        it != workers_.end() && it->first.worker == slot.worker; ++it) {
     if (it->second.node != slot.node || it->second.took_part) continue;

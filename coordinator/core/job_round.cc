@@ -295,7 +295,7 @@ void Job::AdvanceRound(Instant now) {
   if (!wait || too_few) ExpectSave(resolution, now);
   if (wait) {
     SetWait(std::move(wait), now);
-    if (too_few) ReleaseUnable(resolution);
+    if (too_few) ReleaseUnable(resolution, now);
     return;
   }
   if (round_->link) {
@@ -326,15 +326,32 @@ void Job::AdvanceRound(Instant now) {
   Decide(resolution, restore, leavers, now);
 }
 
+// It may not have aborted yet, and vote: so it is not left out, but drops its state when it hears
+// this.
+void Job::AskToComeAfresh(Worker& worker, Instant now) {
+  if (!worker.connected) return;
+  Send(worker, Refused{Code::kFenced, "found unable to go on, and needed: come afresh"});
+  effects_->closes.push_back(worker.session);
+  by_session_.erase(worker.session);
+  worker.connected = false;
+  worker.closed_at = now;
+  Recount(worker);
+}
+
 // With too few left to go on, those that want to leave need not stay for the others to come; and
 // members that were found unable to go on come afresh, so that they can count again.
-void Job::ReleaseUnable(const StepResolution& resolution) {
+void Job::ReleaseUnable(const StepResolution& resolution, Instant now) {
   std::vector<Member> release;
-  for (const auto& [member, worker] : workers_) {
-    const bool leaves = worker.leaving && !worker.suspicion && round_->ready.contains(member);
+  for (auto& [member, worker] : workers_) {
+    const bool answered = round_->ready.contains(member);
+    const bool leaves = worker.leaving && !worker.suspicion && answered;
     const bool unable = worker.suspicion && worker.suspicion->sticky && !worker.suspicion->dead;
     if (!IsMember(member) || Gone(member) || (!leaves && !unable)) continue;
-    if (!leaves || !checkpoints_.Owes(member)) release.push_back(member);
+    if (unable && !answered) {
+      AskToComeAfresh(worker, now);
+    } else if (!leaves || !checkpoints_.Owes(member)) {
+      release.push_back(member);
+    }
   }
   if (release.empty()) return;
   committed_ = std::max(committed_, resolution.committed);

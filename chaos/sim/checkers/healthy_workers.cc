@@ -12,6 +12,13 @@ void HealthyWorkers::OnFenced(const Health& worker, Instant now, Verdict& verdic
                               worker.name, (now - worker.well_since).ToSeconds()));
 }
 
+void HealthyWorkers::OnCooling(const std::string& name, int losses, int at_least,
+                               Verdict& verdict) {
+  if (losses >= at_least) return;
+  verdict.Violate("S6",
+                  fmt::format("worker {} cools down, but was lost {} times only", name, losses));
+}
+
 void HealthyWorkers::OnWaiting(const std::string& waiting_for, const std::vector<Health>& all,
                                Instant now, Verdict& verdict) {
   // "worker w2 last heard 1.2 s ago": the time changes, what it says does not.

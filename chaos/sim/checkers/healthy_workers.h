@@ -21,6 +21,8 @@ class HealthyWorkers {
   // How long after its trouble has ended a worker may still be judged by it.
   explicit HealthyWorkers(Duration shadow) : shadow_(shadow) {}
   void OnFenced(const Health& worker, Instant now, Verdict& verdict) const;
+  // A worker is kept waiting because its place failed again and again.
+  static void OnCooling(const std::string& name, int losses, int at_least, Verdict& verdict);
   // What status shows, as long as it shows the same; `all` are the workers that exist.
   void OnWaiting(const std::string& waiting_for, const std::vector<Health>& all, Instant now,
                  Verdict& verdict);

@@ -40,7 +40,8 @@ void OneGeneration::OnDecision(const JobRecord& record, const std::vector<Standi
     const bool stays = in(*record.latest, one.member);
     anyone = anyone || (before && stays);
     // One that has answered has stopped, and perhaps leaves.
-    if (before && one.may_train && one.ready_for != record.latest->generation) ++training;
+    const bool aborted = record.started && one.ready_for > record.started->generation;
+    if (before && one.may_train && !aborted) ++training;
     if (adopts && before && one.may_train && !one.reported && !waited) {
       verdict.Violate("S6", fmt::format("{} was adopted before worker {} had reported", name,
                                         one.member.worker.value()));

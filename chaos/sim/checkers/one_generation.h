@@ -21,7 +21,7 @@ class OneGeneration {
   // All of its state, for those who compare states.
   template <class Visit>
   void VisitState(Visit&& visit) const {
-    visit(fenced_);
+    visit(fenced_, lineage_, decided_);
   }
 
   // A record that decides who the members of a new generation are. `all`: what the members of the

@@ -46,17 +46,17 @@ void SafeCheckpoints::OnAnnounced(const CheckpointEntry& entry, const Chain& cha
   }
 }
 
-void SafeCheckpoints::OnRetired(const CheckpointKey& key,
+void SafeCheckpoints::OnRetired(const CheckpointEntry& retired,
                                 const std::vector<CheckpointEntry>& entries, std::int32_t keep,
                                 const Chain& chain, Verdict& verdict) const {
-  const auto good = [&](const CheckpointKey& one) {
-    return !chain.Voided(chain.record().lineage, one.generation, one.step) &&
-           !struck_.contains(one);
+  const auto good = [&](const CheckpointEntry& one) {
+    return !chain.Voided(chain.record().lineage, one.record.key.generation, one.record.key.step) &&
+           !struck_.contains(one.record.key) && one.strikes < kCheckpointStrikes;
   };
-  if (!good(key)) return;
+  if (!good(retired)) return;
+  const CheckpointKey& key = retired.record.key;
   const auto left = std::ranges::count_if(entries, [&](const CheckpointEntry& entry) {
-    return entry.record.key != key && entry.state == CheckpointState::kAnnounced &&
-           good(entry.record.key);
+    return entry.record.key != key && entry.state == CheckpointState::kAnnounced && good(entry);
   });
   if (left >= keep) return;
   verdict.Violate("S5", fmt::format("the checkpoint of step {} is deleted, and {} good ones are "

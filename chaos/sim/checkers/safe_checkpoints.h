@@ -36,7 +36,7 @@ class SafeCheckpoints {
   void OnAnnounced(const CheckpointEntry& entry, const Chain& chain, const Disk& disk,
                    Verdict& verdict);
   // A durable entry is given up by retention, with `keep` good ones to be left.
-  void OnRetired(const CheckpointKey& key, const std::vector<CheckpointEntry>& entries,
+  void OnRetired(const CheckpointEntry& entry, const std::vector<CheckpointEntry>& entries,
                  std::int32_t keep, const Chain& chain, Verdict& verdict) const;
   // The checkpoint of this record turned out bad, and was struck out for good.
   void OnStruckOut(const CheckpointKey& key) { struck_.insert(key); }

@@ -24,7 +24,7 @@ class StepChain {
   // All of its state, for those who compare states.
   template <class Visit>
   void VisitState(Visit&& visit) const {
-    visit(lineage_, closed_by_, closed_at_, decided_, agreed_);
+    visit(prepared_, known_, lineage_, closed_by_, closed_at_, decided_, agreed_);
   }
 
  private:

@@ -1,12 +1,14 @@
 // Each checker convicts what it is there for, and nothing else.
 #include <gtest/gtest.h>
 
+#include "chaos/sim/checkers/autonomy.h"
 #include "chaos/sim/checkers/chain.h"
 #include "chaos/sim/checkers/durable_decisions.h"
 #include "chaos/sim/checkers/exact_data.h"
 #include "chaos/sim/checkers/healthy_workers.h"
 #include "chaos/sim/checkers/liveness.h"
 #include "chaos/sim/checkers/one_generation.h"
+#include "chaos/sim/checkers/reforming.h"
 #include "chaos/sim/checkers/restored_state.h"
 #include "chaos/sim/checkers/safe_checkpoints.h"
 #include "chaos/sim/checkers/step_chain.h"
@@ -298,6 +300,121 @@ TEST(HealthyWorkersTest, OnlyTheTroubledAreGivenUpAndWaitedFor) {
   checker.OnWaiting("worker w1 last heard 9 s ago", {{"w1", true, start}},
                     later + Duration::Seconds(8), waiting);
   EXPECT_FALSE(waiting.ok());
+}
+
+TEST(HealthyWorkersTest, OnlyWhoWasLostOftenCoolsDown) {
+  Verdict verdict;
+  HealthyWorkers::OnCooling("w1", 3, 3, verdict);
+  EXPECT_TRUE(verdict.ok()) << verdict.violation();
+  HealthyWorkers::OnCooling("w1", 2, 3, verdict);
+  EXPECT_FALSE(verdict.ok());
+}
+
+// A member that forms, votes or is counted without having answered, been prepared or reported.
+TEST(OneGenerationTest, MembersHaveAnsweredAndReported) {
+  JobRecord record;
+  record.lineage = kLineage;
+  GenerationRecord one;
+  one.generation = Generation(1);
+  one.members = {{kA, Rank(0), NodeName("n"), "", Rank(-1)}};
+  record.started = record.latest = one;
+  OneGeneration checker;
+  Verdict first;
+  checker.OnDecision(record, {}, false, false, first);
+  EXPECT_TRUE(first.ok()) << first.violation();
+  record.latest->generation = Generation(2);
+  OneGeneration::Standing standing;
+  standing.member = kA;
+  standing.may_train = true;
+  standing.ready_for = Generation(2);
+  Verdict answered;
+  OneGeneration(checker).OnDecision(record, {standing}, false, false, answered);
+  EXPECT_TRUE(answered.ok()) << answered.violation();
+  standing.ready_for = Generation(1);
+  Verdict not_answered;
+  OneGeneration(checker).OnDecision(record, {standing}, false, false, not_answered);
+  EXPECT_FALSE(not_answered.ok());
+  // Nobody of generation 1 is in it, and its member may still train.
+  record.latest->members[0].member = kB;
+  Verdict without;
+  OneGeneration(checker).OnDecision(record, {standing}, false, false, without);
+  EXPECT_FALSE(without.ok());
+  // Adopted before it had reported.
+  Verdict adopted;
+  OneGeneration(checker).OnDecision(record, {standing}, true, false, adopted);
+  EXPECT_FALSE(adopted.ok());
+}
+
+TEST_F(ChainTest, DecisionsAreFinalAndNeedEveryGradient) {
+  TwoSteps();
+  JobRecord record = RecordOf(2, 3);
+  GenerationRecord one;
+  one.generation = Generation(1);
+  one.lineage = kLineage;
+  one.members = {{kA, Rank(0), NodeName("n"), "", Rank(-1)}};
+  record.started = one;
+  record.latest->members = one.members;
+  record.latest->decision = {Generation(1), Step(3), Outcome::kApply, {}};
+  steps_.OnPrepared(CommitOf(kA, 1, 3, 0, Outcome::kNone));
+  Note(record);
+  EXPECT_TRUE(verdict_.ok()) << verdict_.violation();
+  record.latest->generation = Generation(3);
+  record.latest->restore.step = Step(2);
+  record.latest->decision.outcome = Outcome::kVoid;
+  Note(record);
+  EXPECT_TRUE(verdict_.violation().starts_with("S2")) << verdict_.violation();
+}
+
+TEST(ReformingTest, TooFewMembersAndStateGivenUp) {
+  JobRecord record;
+  record.spec.min_workers = 1;
+  record.spec.max_workers = 2;
+  record.started.emplace();
+  record.started->generation = Generation(1);
+  record.latest.emplace();
+  record.latest->generation = Generation(2);
+  record.latest->restore.source = RestoreSource::kCheckpoint;
+  record.latest->restore.step = Step(4);
+  const Reforming fresh(Duration::Seconds(1), Duration::Seconds(1));
+  Verdict empty;
+  Reforming(fresh).OnRecord(record, {}, 8, empty);
+  EXPECT_FALSE(empty.ok()) << "no member at all";
+  record.latest->members = {{kA, Rank(0), NodeName("n"), "", Rank(-1)}};
+  Verdict lost;
+  Reforming(fresh).OnRecord(record, {{kA, {0, 4, 1, Step(9)}}}, 8, lost);
+  EXPECT_TRUE(lost.ok()) << lost.violation();
+  Verdict needless;
+  Reforming(fresh).OnRecord(record, {{kA, {0, 4, 1, Step(9)}}, {kB, {4, 8, 1, Step(9)}}}, 8,
+                            needless);
+  EXPECT_FALSE(needless.ok());
+  Verdict waiting;
+  Reforming watch(fresh);
+  const Instant start = Instant::FromNanos(0);
+  const std::string text = "waiting a moment for failures that belong together";
+  watch.OnWaiting(Generation(2), text, start, waiting);
+  watch.OnWaiting(Generation(3), text, start + Duration::Seconds(2), waiting);
+  EXPECT_TRUE(waiting.ok()) << "another attempt";
+  watch.OnWaiting(Generation(3), text, start + Duration::Seconds(4), waiting);
+  EXPECT_FALSE(waiting.ok());
+}
+
+TEST(ContactTest, NoOutcomeOutOfTouch) {
+  const Instant start = Instant::FromNanos(0);
+  Contact contact;
+  contact.OnHello(start);
+  contact.OnWelcome();
+  contact.OnBeat(1, start + Duration::Seconds(1));
+  contact.OnAck(1);
+  const auto judge = [&](Duration after, bool connected) {
+    Verdict verdict;
+    contact.OnCommit("w", Duration::Seconds(2), Duration::Seconds(10), connected, start + after,
+                     verdict);
+    return verdict.violation();
+  };
+  EXPECT_EQ(judge(Duration::Seconds(2), true), "");
+  EXPECT_NE(judge(Duration::Seconds(4), true), "") << "its lease has run out, and it has not asked";
+  EXPECT_EQ(judge(Duration::Seconds(4), false), "") << "it cannot ask";
+  EXPECT_NE(judge(Duration::Seconds(12), false), "");
 }
 
 TEST(LivenessTest, TwentyStepsWithoutARollback) {

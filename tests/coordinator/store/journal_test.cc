@@ -104,9 +104,10 @@ TEST_F(JournalTest, WhatCouldNotBeReadBackIsNotWritten) {
   EXPECT_NE(status.message().find("job_record.job"), std::string::npos) << status.ToString();
   CheckpointEntry entry = EntryOf("job", 1, 1);
   entry.record.world_size = 0;
+  entry.record.files.clear();
   status = journal->Write({PutCheckpoint{kJob, entry}});
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_NE(status.message().find("record.world_size"), std::string::npos) << status.ToString();
+  EXPECT_NE(status.message().find("world_size"), std::string::npos) << status.ToString();
   status = journal->Write({PutCheckpoint{JobName("another"), EntryOf("job", 1, 1)}});
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_TRUE(journal->LoadAll()->empty());
