@@ -25,6 +25,9 @@ coordinator::Config ConfigOf(const Options& options) {
   config.checkpoint_timeout = Duration::Seconds(5);
   config.forming_timeout = options.lease + Duration::Seconds(3);
   config.max_forming_attempts = 1000;
+  config.cooldown_failures = 2;
+  config.cooldown = Duration::Seconds(3);
+  config.max_cooldown = Duration::Seconds(12);
   return config;
 }
 

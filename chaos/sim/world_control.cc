@@ -34,7 +34,8 @@ void World::Drain(Process& p) {
   for (const std::string& notice : effects.notices) Trace("  w{}: {}", p.index, notice);
   if (effects.abort) {
     const bool slow = options_.slow_aborts && Chance(1, 2);
-    const Duration takes = Duration::Micros(200) + (slow ? Delay(10) : Duration());
+    const auto longer = static_cast<std::int64_t>(slow ? prng_.Below(150) : 0);
+    const Duration takes = Duration::Micros(200) + Duration::Millis(longer);
     Later(p.index, takes,
           Continue{Thread::kAbortDone, p.record ? p.record->generation : Generation()});
   }
@@ -151,6 +152,12 @@ void World::NoteSent(Process& p, const Message& message) {
   if (const auto* beat = std::get_if<Heartbeat>(&message)) p.contact.OnBeat(beat->sequence, now_);
   if (std::holds_alternative<Hello>(message)) p.contact.OnHello(now_);
   if (std::holds_alternative<Leave>(message)) p.leaving = true;
+  const auto* ready = std::get_if<Ready>(&message);
+  if (ready != nullptr && p.op && p.op->generation < ready->forming) {
+    verdict_.Violate("S2", fmt::format("worker w{} answers the interrupt for generation {} while a "
+                                       "call is inside of its communicator",
+                                       p.index, ready->forming.value()));
+  }
 }
 
 void World::On(Process& p, const WorkerHearsClose& close) {

@@ -75,6 +75,10 @@ void World::RestoreFromFiles(Process& p) {
     bad = bad || it->second.damaged;
     pieces.push_back({it->second.lo, it->second.hi, it->second.state, it->second.step});
   }
+  // The manifest names the files: one that is not there is damage like any other.
+  std::int64_t there = 0;
+  for (const Piece& piece : pieces) there += piece.hi - piece.lo;
+  bad = bad || there != kElements;
   if (bad) return FormBroke(p, Code::kDataLoss, "a block does not verify", Rank(-1), true);
   TakeState(p, pieces, Duration::Millis(2) + Delay());
 }

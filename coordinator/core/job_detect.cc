@@ -266,7 +266,7 @@ void Job::SetCooling(const Slot& slot, Instant now) {
   const auto cooling = cooldowns_.Of(slot, now);
   if (Planted(Mutant::kCooldownOfNodeMate) && cooling) {
     for (auto& [member, worker] : workers_) {
-      if (worker.node == slot.node && !worker.took_part) worker.cooling = cooling;
+      if (worker.node == slot.node) worker.cooling = cooling;
       Recount(worker);
     }
   }

@@ -50,6 +50,12 @@ void Job::On(Worker& worker, const Heartbeat& beat, Instant now) {
   if (changed) worker.beat_changed = now;
   worker.phase_until = beat.phase.empty() ? now : now + beat.phase_left;
   worker.beat = beat;
+  // Steps that it has committed since it reported: forced adoption must not call them void.
+  if (const auto it = adoption_.find(worker.member); adopting_ && it != adoption_.end()) {
+    Attachment& attachment = it->second;
+    const bool of_it = attachment.started && beat.generation == attachment.record.generation;
+    if (of_it) attachment.committed = std::max(attachment.committed, beat.committed);
+  }
   if (!record_.started || beat.generation != record_.started->generation || round_ ||
       !IsMember(worker.member)) {
     return;
