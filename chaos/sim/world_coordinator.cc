@@ -175,7 +175,7 @@ void World::StoreJob(const JobRecord& record) {
   const bool waited = now_ - coordinator_since_ >= config_.autonomy;
   one_generation_.OnDecision(record, Standings(), adopts, waited, verdict_);
   step_chain_.OnRecord(record, chain_, verdict_);
-  safe_checkpoints_.OnRecord(record, verdict_);
+  safe_checkpoints_.OnRecord(record, chain_, verdict_);
   reforming_.OnRecord(record, WellHolders(record), kElements, verdict_);
   if (record.latest && quorum_) {
     if (!faulted_) reforming_.OnFirstFormation(*quorum_, now_, verdict_);
@@ -198,6 +198,9 @@ void World::StoreCheckpoint(const CheckpointEntry& entry) {
   if (entry.state == CheckpointState::kDeleting && it != stored_checkpoints_.end() &&
       it->state == CheckpointState::kAnnounced) {
     safe_checkpoints_.OnRetired(*it, stored_checkpoints_, Spec().checkpoint_keep, chain_, verdict_);
+  }
+  if (entry.state == CheckpointState::kComplete) {
+    SafeCheckpoints::OnComplete(entry.record.key, chain_, verdict_);
   }
   if (it == stored_checkpoints_.end()) {
     stored_checkpoints_.push_back(entry);

@@ -366,6 +366,8 @@ void Job::OnLagged(Duration by, Instant now) {
   const auto credit = [&](Instant& at) {
     if (at < now) at = std::min(now, at + by);
   };
+  // Nobody could answer what had not left yet.
+  if (round_ && round_->deadline != Instant::Never()) round_->deadline = round_->deadline + by;
   for (auto& [member, worker] : workers_) {
     credit(worker.last_heard);
     credit(worker.asked);

@@ -64,11 +64,23 @@ void SafeCheckpoints::OnRetired(const CheckpointEntry& retired,
                                     key.step.value(), left, keep));
 }
 
-void SafeCheckpoints::OnRecord(const JobRecord& record, Verdict& verdict) {
+void SafeCheckpoints::OnComplete(const CheckpointKey& key, const Chain& chain, Verdict& verdict) {
+  if (!chain.Voided(chain.record().lineage, key.generation, key.step)) return;
+  verdict.Violate("S5", fmt::format("the checkpoint of step {}, generation {} is recorded, but a "
+                                    "rollback made it void",
+                                    key.step.value(), key.generation.value()));
+}
+
+void SafeCheckpoints::OnRecord(const JobRecord& record, const Chain& chain, Verdict& verdict) {
   if (!record.latest || record.latest->generation == judged_) return;
   judged_ = record.latest->generation;
   if (record.latest->restore.source != RestoreSource::kCheckpoint) return;
   const CheckpointKey& key = record.latest->restore.checkpoint;
+  if (chain.Voided(record.lineage, key.generation, key.step)) {
+    verdict.Violate("S5", fmt::format("generation {} restores from the checkpoint of step {}, "
+                                      "which a rollback made void",
+                                      record.latest->generation.value(), key.step.value()));
+  }
   if (!struck_.contains(key)) return;
   verdict.Violate("S5", fmt::format("generation {} restores from the checkpoint of step {}, which "
                                     "was struck out",

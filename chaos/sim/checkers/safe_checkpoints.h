@@ -40,7 +40,9 @@ class SafeCheckpoints {
                  std::int32_t keep, const Chain& chain, Verdict& verdict) const;
   // The checkpoint of this record turned out bad, and was struck out for good.
   void OnStruckOut(const CheckpointKey& key) { struck_.insert(key); }
-  void OnRecord(const JobRecord& record, Verdict& verdict);
+  void OnRecord(const JobRecord& record, const Chain& chain, Verdict& verdict);
+  // A durable entry that says that all files of a checkpoint are there.
+  static void OnComplete(const CheckpointKey& key, const Chain& chain, Verdict& verdict);
   // After anything that can take a checkpoint away: an order to remove one, a dropped entry.
   void OnLess(const std::vector<CheckpointEntry>& entries, const Chain& chain, const Disk& disk,
               Verdict& verdict) const;

@@ -37,7 +37,9 @@ void StepChain::OnCommit(const Commit& commit, const Chain& chain, Verdict& verd
 
 void StepChain::OnAgreed(const Commit& vote, Wishes wishes) {
   constexpr std::size_t kVotesKept = 64;
-  agreed_[{vote.lineage, vote.generation, vote.step}] = wishes;
+  Agreed& agreed = agreed_[{vote.lineage, vote.generation, vote.step}];
+  agreed.wishes = wishes;
+  agreed.known_to.insert(vote.member);
   if (agreed_.size() > kVotesKept) agreed_.erase(agreed_.begin());
 }
 
@@ -58,7 +60,10 @@ void StepChain::OnDecision(const Key& key, const JobRecord& record, Verdict& ver
   }
   const auto agreed = agreed_.find(key);
   if (decision.outcome != Outcome::kVoid && agreed != agreed_.end() &&
-      agreed->second != decision.wishes) {
+      agreed->second.wishes != decision.wishes &&
+      std::ranges::any_of(record.latest->members, [&](const MemberEntry& entry) {
+        return agreed->second.known_to.contains(entry.member);
+      })) {
     verdict.Violate("S2", what + " is committed with other wishes than its members agreed on");
   }
   const auto prepared = prepared_.find(key);

@@ -36,8 +36,12 @@ class StepChain {
   };
   void OnDecision(const Key& key, const JobRecord& record, Verdict& verdict);
 
-  std::map<Key, Outcome> decided_;            // by records
-  std::map<Key, Wishes> agreed_;              // by votes; recent ones
+  std::map<Key, Outcome> decided_;  // by records
+  struct Agreed {
+    Wishes wishes;
+    std::set<Member> known_to;
+  };
+  std::map<Key, Agreed> agreed_;              // by votes; recent ones
   std::map<Key, std::set<Member>> prepared_;  // recent ones
   // The newest record: older generations have no step above `closed_at_`.
   Lineage lineage_;
