@@ -149,7 +149,7 @@ int ExploreAll(const std::vector<MutantInfo>& mutants) {
 
 int main(int argc, char** argv) {
   CLI::App app{"Plants known bugs in the cores of Muster and shows which seeds catch them."};
-  std::uint64_t seeds = 2000;
+  std::uint64_t seeds = 4000;
   std::vector<std::string> only;
   bool list = false;
   app.add_option("--seeds", seeds, "how many seeds to try before a mutant has escaped")

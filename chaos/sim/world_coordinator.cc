@@ -52,6 +52,7 @@ void World::CrashCoordinator(bool lose_store) {
   stored_checkpoints_.clear();
   safe_checkpoints_.OnStoreLost();
   one_generation_.OnStoreLost();
+  chain_.OnStoreLost();
   // With it went what it knew of everybody.
   for (Process& p : processes_) p.well_since = now_ + Duration::Seconds(60);
 }

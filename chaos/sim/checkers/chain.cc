@@ -67,13 +67,28 @@ void Chain::OnRecord(const JobRecord& record) {
     lines_[record.lineage] = std::move(line);
   }
   Line& line = lines_[record.lineage];
+  // An older generation is taken over: the rollback that followed it is undone, as if never
+  // decided.
+  if (store_lost_ && record.latest) {
+    store_lost_ = false;
+    const bool undone =
+        !line.rollbacks.empty() && record.latest->generation < line.rollbacks.back().generation;
+    if (undone) {
+      line.links.merge(line.cut);
+      line.rollbacks.pop_back();
+    }
+  }
   for (const Rollback& rollback : record.rollbacks) {
     if (std::ranges::find(line.rollbacks, rollback) != line.rollbacks.end()) continue;
     line.rollbacks.push_back(rollback);
     ++rollbacks_seen_;
     // Steps of its own and later generations stand.
+    line.cut.clear();
     std::erase_if(line.links, [&](const auto& entry) {
-      return entry.first > rollback.step && entry.second.generation < rollback.generation;
+      const bool voided =
+          entry.first > rollback.step && entry.second.generation < rollback.generation;
+      if (voided) line.cut.insert(entry);
+      return voided;
     });
   }
   record_ = record;

@@ -41,6 +41,8 @@ class Chain {
   // A durable record: rollbacks cut the chain, a decided step joins it.
   void OnRecord(const JobRecord& record);
 
+  // With the store went rollbacks that perhaps nobody has heard of.
+  void OnStoreLost() { store_lost_ = true; }
   // Did a rollback void this step of this generation? Then what a worker that no one can reach
   // shows its user counts for nothing.
   [[nodiscard]] bool Voided(Lineage lineage, Generation generation, Step step) const;
@@ -57,19 +59,21 @@ class Chain {
   // All of its state, for those who compare states.
   template <class Visit>
   void VisitState(Visit&& visit) const {
-    visit(lines_, rollbacks_seen_, grown_, record_);
+    visit(store_lost_, lines_, rollbacks_seen_, grown_, record_);
   }
 
  private:
   struct Line {
     std::map<Step, Link> links;
     std::vector<Rollback> rollbacks;  // all there were
+    std::map<Step, Link> cut;         // by the last of them
   };
   [[nodiscard]] const Line& Of(Lineage lineage) const;
 
   std::map<Lineage, Line> lines_;
   std::int64_t rollbacks_seen_ = 0;
   Lineage grown_;  // of the last step that was added
+  bool store_lost_ = false;
   JobRecord record_;
 };
 
