@@ -53,6 +53,7 @@ void World::CrashCoordinator(bool lose_store) {
   safe_checkpoints_.OnStoreLost();
   one_generation_.OnStoreLost();
   chain_.OnStoreLost();
+  step_chain_.OnStoreLost();
   // With it went what it knew of everybody.
   for (Process& p : processes_) p.well_since = now_ + Duration::Seconds(60);
 }

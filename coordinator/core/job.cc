@@ -368,6 +368,7 @@ void Job::OnLagged(Duration by, Instant now) {
   };
   // Nobody could answer what had not left yet.
   if (round_ && round_->deadline != Instant::Never()) round_->deadline = round_->deadline + by;
+  if (round_) credit(round_->first_begun);  // patience with the silent counts from there
   for (auto& [member, worker] : workers_) {
     credit(worker.last_heard);
     credit(worker.asked);

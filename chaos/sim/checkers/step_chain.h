@@ -14,6 +14,8 @@ class StepChain {
  public:
   // Before the step joins the chain.
   void OnCommit(const Commit& commit, const Chain& chain, Verdict& verdict) const;
+  // With the store went decisions that nobody was told of.
+  void OnStoreLost() { decided_.clear(); }
   // All votes on a step came in somewhere, with these wishes.
   void OnAgreed(const Commit& vote, Wishes wishes);
   // A member holds the reduced gradient of a step, and may vote on it.
