@@ -279,6 +279,7 @@ std::vector<Holder> World::WellHolders(const JobRecord& record) const {
   std::vector<Holder> holders;
   if (!record.started) return holders;
   const Duration long_enough = options_.lease * 2 + Duration::Seconds(1);
+  if (now_ - resumed_at_ < long_enough) return holders;  // it may not have read their words yet
   for (const Process& p : processes_) {
     const Health health = HealthOf(p);
     if (!health.well || p.leaving || now_ - health.well_since < long_enough) continue;

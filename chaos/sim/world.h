@@ -241,6 +241,7 @@ class World {
   std::int64_t coordinator_life_ = 0;
   int coordinator_paused_ = 0;
   Instant paused_since_;
+  Instant resumed_at_;
   std::vector<Pending> coordinator_missed_;
   Instant coordinator_timer_ = Instant::Never();
   std::deque<coordinator::Effects> unsynced_;  // in order; the first `offered_` are being synced

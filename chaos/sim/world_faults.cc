@@ -215,6 +215,7 @@ void World::EndBlock(const EndFault& fault) {
 // It was late, and knows so; what came meanwhile is in its buffers.
 void World::ResumeCoordinator() {
   coordinator_paused_ = 0;
+  resumed_at_ = now_;
   if (!coordinator_) return;
   Trace("coordinator goes on");
   Deliver(coordinator::Lagged{now_ - paused_since_});
