@@ -67,6 +67,8 @@ void StepChain::OnDecision(const Key& key, const JobRecord& record, Verdict& ver
     verdict.Violate("S2", what + " is committed with other wishes than its members agreed on");
   }
   const auto prepared = prepared_.find(key);
+  // An adopted record may tell of a generation before the one that it started.
+  if (record.started->generation != decision.generation) return;
   if (decision.outcome == Outcome::kVoid || !fresh || prepared == prepared_.end()) return;
   for (const MemberEntry& entry : record.started->members) {
     const bool stays = std::ranges::find(record.latest->members, entry.member,
