@@ -189,7 +189,7 @@ class Nonsense {
       case 8: return FormFailed{Any(), Code::kDataLoss, "x", rank, Key()};
       case 9: return OperationFailed{Any(), Step(Number()), Code::kInternal, "x", rank};
       case 10: return Stopped{Any(), Step(Number())};
-      case 11: return Leave{"x", prng_.Chance(1, 4), Duration::Seconds(Number())};
+      case 11: return Leave{"x", prng_.Chance(1, 4), Duration::Nanos(Number())};
       case 12: return prng_.Chance(1, 4) ? Message(Finished{Any(), Step(Number())}) : DrawBeat();
       case 13: return DrawSave();
       case 14: return Start{Any()};  // not a worker's to send
