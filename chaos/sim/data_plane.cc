@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "coordinator/core/durable_state.h"
+
 namespace muster::sim {
 
 void DataPlane::Complete(const Operation& operation, const Reaches& reaches,
@@ -20,11 +22,9 @@ std::vector<DataPlane::Result> DataPlane::Enter(const OpKey& key, const RecordPo
                                                 Contribution contribution, const Reaches& reaches) {
   Operation& operation = operations_[key];
   operation.record = record;
-  Rank rank(-1);
-  for (const MemberEntry& entry : record->members) {
-    if (entry.member == me) rank = entry.rank;
-  }
-  MUSTER_CHECK(rank.value() >= 0, "a member enters an operation");
+  const MemberEntry* mine = coordinator::Find(*record, me);
+  MUSTER_CHECK(mine != nullptr, "a member enters an operation");
+  const Rank rank = mine->rank;
   operation.calls[rank] = {process, serial};
   operation.contributions[rank] = std::move(contribution);
   operation.inside.insert(rank);
@@ -53,8 +53,8 @@ std::vector<DataPlane::Result> DataPlane::GiveUp(const Member& me, Generation la
   gave_up = std::max(gave_up, last);
   for (auto it = operations_.begin(); it != operations_.end();) {
     Operation& operation = it->second;
-    const auto entry = std::ranges::find(operation.record->members, me, &MemberEntry::member);
-    if (entry == operation.record->members.end() || it->first.generation > last) {
+    const MemberEntry* entry = coordinator::Find(*operation.record, me);
+    if (entry == nullptr || it->first.generation > last) {
       ++it;
       continue;
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "chaos/sim/trace.h"
+#include "coordinator/core/durable_state.h"
 
 namespace muster::sim {
 
@@ -31,6 +32,25 @@ coordinator::Config ConfigOf(const Options& options) {
   return config;
 }
 
+JobSpec SpecOf(const Options& options) {
+  JobSpec spec;
+  spec.min_workers = options.min_workers;
+  spec.max_workers = options.max_workers;
+  spec.samples = 1000;
+  spec.global_batch = 64;
+  spec.micro_batches = 16;
+  spec.steps = options.steps;
+  spec.failure_timeout = options.lease;
+  TensorSpec tensor{"w", DType::kFloat32, {kElements}, options.sharded ? 0 : -1};
+  spec.tensors.push_back(tensor);
+  if (options.sharded || options.checkpoints) {
+    spec.checkpoint_directory = "/sim";
+    spec.checkpoint_every = options.save_every;
+    spec.checkpoint_keep = 2;
+  }
+  return spec;
+}
+
 // Things that the training thread does, and so not while it is stuck.
 bool OfTrainer(const Action& what) {
   if (std::holds_alternative<OperationEnds>(what)) return true;
@@ -42,10 +62,11 @@ bool OfTrainer(const Action& what) {
 
 World::World(const Options& options)
     : options_(options),
+      spec_(SpecOf(options)),
       prng_(Mix64(options.seed)),
       network_(options.workers),
       config_(ConfigOf(options)),
-      exact_data_(Spec()),
+      exact_data_(spec_),
       safe_checkpoints_(kElements),
       healthy_workers_(kShadow),
       reforming_(config_.join_window + Duration::Millis(500),
@@ -58,25 +79,6 @@ World::World(const Options& options)
     const auto most = static_cast<std::uint64_t>(options_.drift_ppm);
     p.drift_ppm = static_cast<int>(prng_.Below(2 * most + 1)) - options_.drift_ppm;
   }
-}
-
-JobSpec World::Spec() const {
-  JobSpec spec;
-  spec.min_workers = options_.min_workers;
-  spec.max_workers = options_.max_workers;
-  spec.samples = 1000;
-  spec.global_batch = 64;
-  spec.micro_batches = 16;
-  spec.steps = options_.steps;
-  spec.failure_timeout = options_.lease;
-  TensorSpec tensor{"w", DType::kFloat32, {kElements}, options_.sharded ? 0 : -1};
-  spec.tensors.push_back(tensor);
-  if (options_.sharded || options_.checkpoints) {
-    spec.checkpoint_directory = "/sim";
-    spec.checkpoint_every = options_.save_every;
-    spec.checkpoint_keep = 2;
-  }
-  return spec;
 }
 
 // --- Time ----------------------------------------------------------------------------------------
@@ -212,7 +214,7 @@ void World::LaunchProcess(Process& p) {
   identity.node = NodeName(fmt::format("n{}", p.node));
   identity.pid = p.pid;
   identity.address = fmt::format("10.0.0.{}:1", p.index);
-  identity.spec = Spec();
+  identity.spec = spec_;
   identity.url = "sim";
   identity.connect_timeout = Duration::Seconds(3600);
   identity.seed = exhaustive_ ? static_cast<std::uint64_t>(p.pid) : prng_.Next();
@@ -284,8 +286,7 @@ std::vector<Holder> World::WellHolders(const JobRecord& record) const {
     const Health health = HealthOf(p);
     if (!health.well || p.leaving || now_ - health.well_since < long_enough) continue;
     const Member me = p.session->member();
-    const auto& members = record.started->members;
-    if (std::ranges::find(members, me, &MemberEntry::member) == members.end()) continue;
+    if (coordinator::Find(*record.started, me) == nullptr) continue;
     // In the cut of that generation: one that has not adopted it yet holds nothing of it.
     if (p.record && p.record->generation >= record.started->generation) {
       holders.push_back({me, p.held});

@@ -135,7 +135,6 @@ class World {
   [[nodiscard]] Duration Delay(std::int64_t most_of = 1);
   [[nodiscard]] bool Chance(std::uint64_t numerator, std::uint64_t denominator);
   [[nodiscard]] Process& Of(int index) { return processes_[static_cast<std::size_t>(index)]; }
-  [[nodiscard]] JobSpec Spec() const;
   [[nodiscard]] Health HealthOf(const Process& p) const;
   void CheckWaiting();
   void NoteSent(Process& p, const Message& message);
@@ -182,6 +181,9 @@ class World {
   void Train(Process& p);
   void Enter(Process& p, OpKind kind, Step step, Contribution contribution);
   void Schedule(const std::vector<DataPlane::Result>& results);
+  [[nodiscard]] DataPlane::Reaches Reaches() const {
+    return [this](int from, int to) { return !network_.PeerBlocked(from, to); };
+  }
   void On(Process& p, const OperationEnds& ends);
   void On(Process& p, const Continue& go_on);
   void Reduce(Process& p);
@@ -191,7 +193,7 @@ class World {
   void Decide(Process& p);
   void Broke(Process& p, Rank peer);
   void AbortCalls(Process& p);
-  [[nodiscard]] Rank RankOf(const Process& p) const;
+  [[nodiscard]] const MemberEntry& EntryOf(const Process& p) const;
   [[nodiscard]] Member MemberOf(const Process& p) const;
   void BackToBoundary(Process& p);
 
@@ -226,6 +228,7 @@ class World {
   void Heal();
 
   const Options options_;
+  const JobSpec spec_;
   bool exhaustive_ = false;  // nothing is drawn, nothing takes time
   Prng prng_;
   Instant now_ = Instant::FromNanos(1'000'000'000'000);

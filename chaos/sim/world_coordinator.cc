@@ -125,7 +125,7 @@ void World::Publish(const coordinator::Event& event) {
   Trace("  * {} {}", coordinator::NameOf(event.kind), event.detail);
   if (event.kind == coordinator::EventKind::kStarted) {
     ++result_.reforms;
-    if (event.incident) reforming_.OnStarted(*event.incident, Spec(), verdict_);
+    if (event.incident) reforming_.OnStarted(*event.incident, spec_, verdict_);
   }
   const bool struck = event.kind == coordinator::EventKind::kCheckpointVoid &&
                       event.detail.find("struck out") != std::string::npos;
@@ -199,7 +199,7 @@ void World::StoreCheckpoint(const CheckpointEntry& entry) {
       (it == stored_checkpoints_.end() || it->state != CheckpointState::kAnnounced);
   if (entry.state == CheckpointState::kDeleting && it != stored_checkpoints_.end() &&
       it->state == CheckpointState::kAnnounced) {
-    safe_checkpoints_.OnRetired(*it, stored_checkpoints_, Spec().checkpoint_keep, chain_, verdict_);
+    safe_checkpoints_.OnRetired(*it, stored_checkpoints_, spec_.checkpoint_keep, chain_, verdict_);
   }
   if (entry.state == CheckpointState::kComplete) {
     SafeCheckpoints::OnComplete(entry.record.key, chain_, verdict_);

@@ -5,6 +5,7 @@
 
 #include "chaos/sim/trace.h"
 #include "chaos/sim/world.h"
+#include "coordinator/core/durable_state.h"
 
 namespace muster::sim {
 
@@ -84,10 +85,7 @@ void World::CutGroup(Duration how_long) {
   if (!started) return;
   for (const Process& p : processes_) {
     if (!p.alive) continue;
-    const bool in = std::ranges::any_of(started->members, [&](const MemberEntry& entry) {
-      return entry.member == p.session->member();
-    });
-    if (!in) continue;
+    if (coordinator::Find(*started, p.session->member()) == nullptr) continue;
     network_.BlockUp(p.index, 1);
     network_.BlockDown(p.index, 1);
     Later(Pending::kNobody, how_long, EndFault{FaultKind::kCutGroup, p.index, -1, false});
@@ -203,8 +201,7 @@ void World::EndBlock(const EndFault& fault) {
     if (fault.both) network_.BlockPeer(fault.other, worker, -1);
     Process& other = Of(fault.other);
     other.well_since = std::max(other.well_since, now_);
-    const auto reaches = [this](int from, int to) { return !network_.PeerBlocked(from, to); };
-    return Schedule(data_.Reconsider(reaches));
+    return Schedule(data_.Reconsider(Reaches()));
   }
   if (fault.kind != FaultKind::kBlockDown) network_.BlockUp(worker, -1);
   if (fault.kind != FaultKind::kBlockUp) network_.BlockDown(worker, -1);

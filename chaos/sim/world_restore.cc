@@ -22,7 +22,7 @@ void World::Connected(Process& p) {
   contribution.held = p.held;
   const GenerationRecord& record = *p.record;
   if (record.restore.source == RestoreSource::kCheckpoint) return RestoreFromFiles(p);
-  const Rank rank = RankOf(p);
+  const Rank rank = EntryOf(p).rank;
   const MemberEntry& mine = record.members[static_cast<std::size_t>(rank.value())];
   if (record.restore.source == RestoreSource::kInitial) {
     // Its initial values are gone once it has trained.
@@ -39,14 +39,14 @@ void World::Connected(Process& p) {
 
 void World::Exchanged(Process& p, const OpKey& key) {
   const GenerationRecord& record = *p.record;
-  const Rank rank = RankOf(p);
+  const Rank rank = EntryOf(p).rank;
   const auto& contributions = data_.Contributions(key);
   std::vector<Piece> pieces;
   const auto take = [&](Rank from, std::int64_t lo, std::int64_t hi) {
     const Piece& held = contributions.at(from).held;
     pieces.push_back({std::max(lo, held.lo), std::min(hi, held.hi), held.state, held.step});
   };
-  const TensorSpec tensor = Spec().tensors.front();
+  const TensorSpec tensor = spec_.tensors.front();
   if (record.restore.source == RestoreSource::kInitial) {
     take(options_.sharded ? rank : Rank(0), 0, kElements);
   } else if (options_.sharded) {
@@ -86,8 +86,8 @@ void World::RestoreFromFiles(Process& p) {
 // Takes its own part of the pieces; it counts once the generation has started.
 void World::TakeState(Process& p, const std::vector<Piece>& pieces, Duration takes) {
   const GenerationRecord& record = *p.record;
-  const Rank rank = RankOf(p);
-  const Box box = BoxOf(Spec().tensors.front(), rank.value(), record.world_size());
+  const Rank rank = EntryOf(p).rank;
+  const Box box = BoxOf(spec_.tensors.front(), rank.value(), record.world_size());
   const Range mine = box.ranges[0];
   std::vector<Piece> parts;
   for (const Piece& piece : pieces) {
@@ -145,7 +145,7 @@ void World::Snapshot(Process& p) {
   const GenerationRecord* record = p.session->started_record();
   if (record == nullptr) return Tell(p, worker::SnapshotTaken{});
   const Rank rank = p.session->RankIn(*record);
-  const Box box = StoredBoxOf(Spec().tensors.front(), rank.value(), record->world_size());
+  const Box box = StoredBoxOf(spec_.tensors.front(), rank.value(), record->world_size());
   FileDone file{FileWork::kShard, key, record->lineage, rank, record->world_size()};
   file.lo = box.ranges[0].lo;
   file.hi = box.ranges[0].hi;

@@ -59,9 +59,8 @@ void World::Enter(Process& p, OpKind kind, Step step, Contribution contribution)
   p.op = key;
   ++p.operations;
   ++p.serial;
-  const auto reaches = [this](int from, int to) { return !network_.PeerBlocked(from, to); };
-  Schedule(
-      data_.Enter(key, p.record, MemberOf(p), p.index, p.serial, std::move(contribution), reaches));
+  Schedule(data_.Enter(key, p.record, MemberOf(p), p.index, p.serial, std::move(contribution),
+                       Reaches()));
   // The data plane's own deadline, the last resort.
   const bool forming = kind == OpKind::kConnect || kind == OpKind::kExchange;
   const Duration limit = forming ? p.session->forming_timeout() : p.session->progress_timeout();
@@ -86,11 +85,10 @@ void World::Schedule(const std::vector<DataPlane::Result>& results) {
 void World::On(Process& p, const OperationEnds& ends) {
   if (!p.op || p.serial != ends.serial) return;
   const OpKey key = *p.op;
-  const Rank rank = RankOf(p);
+  const Rank rank = EntryOf(p).rank;
   Rank peer = ends.peer;
   if (ends.how == Ended::kFailed && peer.value() < 0) {
-    const auto reaches = [this](int from, int to) { return !network_.PeerBlocked(from, to); };
-    peer = data_.WaitsFor(key, rank, reaches);
+    peer = data_.WaitsFor(key, rank, Reaches());
   }
   const auto finish = [&] {
     p.op.reset();
@@ -137,19 +135,16 @@ void World::Broke(Process& p, Rank peer) {
 }
 
 // As the record of its communicator knows it: the session may have been fenced since.
-Member World::MemberOf(const Process& p) const {
-  if (!p.record) return p.session->member();
+const MemberEntry& World::EntryOf(const Process& p) const {
   const auto& worker = p.session->member().worker;
   for (const MemberEntry& entry : p.record->members) {
-    if (entry.member.worker == worker) return entry.member;
+    if (entry.member.worker == worker) return entry;
   }
   MUSTER_CHECK(false, "a process works in a generation that it is a member of");
 }
 
-Rank World::RankOf(const Process& p) const {
-  const Member me = MemberOf(p);
-  const auto entry = std::ranges::find(p.record->members, me, &MemberEntry::member);
-  return entry->rank;
+Member World::MemberOf(const Process& p) const {
+  return p.record ? EntryOf(p).member : p.session->member();
 }
 
 // The control thread aborts; the training thread comes out of its call a little later.
@@ -197,9 +192,9 @@ void World::Reduce(Process& p) {
   Tell(p, worker::ReduceBegun{});
   if (!p.session->Running(p.record->generation)) return BackToBoundary(p);  // the call fails
   p.at = At::kReducing;
-  const worker::StepBatch batch = worker::BatchOf(Spec(), p.step);
+  const worker::StepBatch batch = worker::BatchOf(spec_, p.step);
   Contribution contribution;
-  contribution.deal = worker::DealTo(batch, RankOf(p), p.record->world_size());
+  contribution.deal = worker::DealTo(batch, EntryOf(p).rank, p.record->world_size());
   Enter(p, OpKind::kReduce, p.step, std::move(contribution));
 }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "coordinator/core/durable_state.h"
+
 namespace muster::sim {
 
 void OneGeneration::OnRecord(const JobRecord& record, Verdict& verdict) {
@@ -28,16 +30,12 @@ void OneGeneration::OnDecision(const JobRecord& record, const std::vector<Standi
   lineage_ = record.lineage;
   decided_ = record.latest->generation;
   if (!fresh) return;
-  const auto in = [](const GenerationRecord& generation, const Member& member) {
-    const auto& members = generation.members;
-    return std::ranges::find(members, member, &MemberEntry::member) != members.end();
-  };
   const std::string name = fmt::format("generation {}", record.latest->generation.value());
   bool anyone = false;  // of the generation before
   std::size_t training = 0;
   for (const Standing& one : all) {
-    const bool before = record.started && in(*record.started, one.member);
-    const bool stays = in(*record.latest, one.member);
+    const bool before = record.started && coordinator::Find(*record.started, one.member);
+    const bool stays = coordinator::Find(*record.latest, one.member) != nullptr;
     anyone = anyone || (before && stays);
     // One that has answered has stopped, and perhaps leaves.
     const bool aborted = record.started && one.ready_for > record.started->generation;

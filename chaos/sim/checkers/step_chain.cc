@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "coordinator/core/durable_state.h"
+
 namespace muster::sim {
 
 void StepChain::OnCommit(const Commit& commit, const Chain& chain, Verdict& verdict) const {
@@ -71,9 +73,9 @@ void StepChain::OnDecision(const Key& key, const JobRecord& record, Verdict& ver
   if (record.started->generation != decision.generation) return;
   if (decision.outcome == Outcome::kVoid || !fresh || prepared == prepared_.end()) return;
   for (const MemberEntry& entry : record.started->members) {
-    const bool stays = std::ranges::find(record.latest->members, entry.member,
-                                         &MemberEntry::member) != record.latest->members.end();
-    if (!stays || prepared->second.contains(entry.member)) continue;
+    if (coordinator::Find(*record.latest, entry.member) == nullptr ||
+        prepared->second.contains(entry.member))
+      continue;
     verdict.Violate("S2", fmt::format("{} is committed, but its survivor {} has no gradient of it",
                                       what, entry.member.worker.value()));
   }
