@@ -193,7 +193,7 @@ class Job {
   void StartAdopting(Instant now);
   void Adopt(const Hello& hello, Instant now);
   void TryAdopt(Instant now);
-  bool NoteWhileAdopting(const Member& member, Generation generation, bool breaks);
+  void NoteWhileAdopting(Worker& worker, const Message& message);
   [[nodiscard]] std::optional<GenerationRecord> StartedBefore(const GenerationRecord& record) const;
   void ForceOut(const GenerationRecord& running, Instant now);
   [[nodiscard]] Lineage FreshLineage() { return Lineage(prng_->Next() | 1U); }  // zero means none

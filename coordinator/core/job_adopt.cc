@@ -29,14 +29,25 @@ void Job::Adopt(const Hello& hello, Instant now) {
       hello.member);
 }
 
-// What a member says of its generation before that is adopted, and says only once. `breaks`: the
-// generation cannot go on as it is. True when it is the one that this member reported.
-bool Job::NoteWhileAdopting(const Member& member, Generation generation, bool breaks) {
-  if (!adopting_) return false;
-  const auto it = adoption_.find(member);
-  if (it == adoption_.end() || it->second.record.generation != generation) return false;
-  it->second.stopped = it->second.stopped || breaks;
-  return true;
+// What a member says of its generation before that is adopted, and says only once.
+void Job::NoteWhileAdopting(Worker& worker, const Message& message) {
+  const auto it = adoption_.find(worker.member);
+  if (it == adoption_.end()) return;
+  Attachment& attachment = it->second;
+  const auto of_it = [&](const auto* said) {
+    return said != nullptr && said->generation == attachment.record.generation;
+  };
+  if (of_it(std::get_if<Finished>(&message))) worker.finished = true;
+  // After these the generation cannot go on as it is.
+  if (of_it(std::get_if<Formed>(&message)) || of_it(std::get_if<FormFailed>(&message)) ||
+      of_it(std::get_if<OperationFailed>(&message)) || of_it(std::get_if<Stopped>(&message))) {
+    attachment.stopped = true;
+  }
+  // Steps that it has committed since it reported: forced adoption must not call them void.
+  const auto* beat = std::get_if<Heartbeat>(&message);
+  if (attachment.started && of_it(beat)) {
+    attachment.committed = std::max(attachment.committed, beat->committed);
+  }
 }
 
 // The generation whose state the members of a record that never started still hold. One of them may

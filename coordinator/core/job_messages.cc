@@ -25,6 +25,7 @@ void Job::OnMessage(SessionId session, const Message& message, Instant now) {
     Ask(*worker, now);
     Recount(*worker);
   }
+  if (adopting_) NoteWhileAdopting(*worker, message);
   if (const auto* beat = std::get_if<Heartbeat>(&message)) {
     On(*worker, *beat, now);
     return;  // most messages are these: what they change is looked at where it changes
@@ -50,12 +51,6 @@ void Job::On(Worker& worker, const Heartbeat& beat, Instant now) {
   if (changed) worker.beat_changed = now;
   worker.phase_until = beat.phase.empty() ? now : now + beat.phase_left;
   worker.beat = beat;
-  // Steps that it has committed since it reported: forced adoption must not call them void.
-  if (const auto it = adoption_.find(worker.member); adopting_ && it != adoption_.end()) {
-    Attachment& attachment = it->second;
-    const bool of_it = attachment.started && beat.generation == attachment.record.generation;
-    if (of_it) attachment.committed = std::max(attachment.committed, beat.committed);
-  }
   if (!record_.started || beat.generation != record_.started->generation || round_ ||
       !IsMember(worker.member)) {
     return;
@@ -94,7 +89,6 @@ void Job::On(Worker& worker, const Ready& ready, Instant now) {
 }
 
 void Job::On(Worker& worker, const Formed& formed, Instant) {
-  NoteWhileAdopting(worker.member, formed.generation, true);
   if (!round_ || !round_->assigned || formed.generation != round_->number ||
       !latest_members_.contains(worker.member)) {
     return;
@@ -103,7 +97,6 @@ void Job::On(Worker& worker, const Formed& formed, Instant) {
 }
 
 void Job::On(Worker& worker, const FormFailed& failed, Instant now) {
-  NoteWhileAdopting(worker.member, failed.generation, true);
   if (!round_) return;
   if (!round_->assigned) return OnLateFormFailed(worker, failed, now);
   if (failed.generation != round_->number) return;
@@ -150,7 +143,6 @@ void Job::StrikeOut(const Worker& worker, const FormFailed& failed, const Restor
 }
 
 void Job::On(Worker& worker, const OperationFailed& failed, Instant now) {
-  NoteWhileAdopting(worker.member, failed.generation, true);
   if (!record_.started || !record_.latest_started ||
       failed.generation != record_.started->generation || !IsMember(worker.member)) {
     return;
@@ -177,7 +169,6 @@ void Job::On(Worker& worker, const OperationFailed& failed, Instant now) {
 }
 
 void Job::On(Worker& worker, const Stopped& stopped, Instant now) {
-  NoteWhileAdopting(worker.member, stopped.generation, true);
   if (round_ || !record_.started || stopped.generation != record_.started->generation ||
       !IsMember(worker.member)) {
     return;
@@ -187,7 +178,6 @@ void Job::On(Worker& worker, const Stopped& stopped, Instant now) {
 }
 
 void Job::On(Worker& worker, const Finished& done, Instant now) {
-  if (NoteWhileAdopting(worker.member, done.generation, false)) worker.finished = true;
   if (!record_.started || done.generation != record_.started->generation ||
       !IsMember(worker.member)) {
     return;
