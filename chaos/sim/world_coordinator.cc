@@ -142,8 +142,9 @@ void World::Publish(const coordinator::Event& event) {
   }
   // A good place for the next fault.
   if (struck && faults_left_ > 0 && options_.dense) points_until_fault_ = 1;
-  if (struck && chain_.record().latest) {
-    safe_checkpoints_.OnStruckOut(chain_.record().latest->restore.checkpoint);
+  for (const CheckpointEntry& entry : stored_checkpoints_) {
+    const bool it = struck && event.detail.starts_with(entry.record.directory);
+    if (it) safe_checkpoints_.OnStruckOut(entry.record.key);
   }
   if (event.kind == coordinator::EventKind::kRolledBack) ++result_.rollbacks;
 }

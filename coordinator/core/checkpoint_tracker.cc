@@ -341,7 +341,7 @@ void CheckpointTracker::Adopt(const JobRecord& record, const GenerationRecord& n
 bool CheckpointTracker::Strike(const JobRecord& record, const CheckpointKey& key, bool bad,
                                Effects* effects) {
   CheckpointEntry* entry = FindEntry(key);
-  if (entry == nullptr) return false;
+  if (entry == nullptr || entry->strikes >= kCheckpointStrikes) return false;
   entry->strikes = bad ? kCheckpointStrikes : entry->strikes + 1;
   if (!Planted(Mutant::kVolatileStrikes)) Put(record, *entry, effects);
   return entry->strikes >= kCheckpointStrikes;

@@ -52,7 +52,8 @@ class CheckpointTracker {
   // Takes up an announced checkpoint that a record names and a lost store knew. Nothing changes
   // when it is known.
   void Adopt(const JobRecord& record, const GenerationRecord& naming, Effects* effects);
-  // A start from this checkpoint failed; `bad` bytes strike it out at once. True if it is out.
+  // A start from this checkpoint failed; `bad` bytes strike it out at once. True if that
+  // puts it out; one that is out already stays so without a word.
   bool Strike(const JobRecord& record, const CheckpointKey& key, bool bad, Effects* effects);
 
   // The oldest complete checkpoint whose manifest has yet to be written; null when there is none.

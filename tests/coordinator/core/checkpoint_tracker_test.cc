@@ -297,6 +297,10 @@ TEST_F(Tracker, StrikesAreDurable) {
   EXPECT_EQ(std::get<PutCheckpoint>(effects_.persist.back()).entry.strikes, 1);
   EXPECT_TRUE(tracker_.Strike(record_, Key(1), false, &effects_));
   EXPECT_FALSE(tracker_.Strike(record_, Key(9), true, &effects_));  // unknown
+  // Each rank that meets the damage reports it: that it is out is said and stored once.
+  const std::size_t stored = effects_.persist.size();
+  EXPECT_FALSE(tracker_.Strike(record_, Key(1), true, &effects_));
+  EXPECT_EQ(effects_.persist.size(), stored);
 }
 
 }  // namespace
