@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "chaos/sim/options.h"
+#include "chaos/sim/piece.h"
 #include "protocol/check.h"
 #include "protocol/messages.h"
 
@@ -66,10 +67,7 @@ struct FileDone {
   Lineage lineage{};
   Rank rank{};
   std::int32_t world_size = 0;
-  std::int64_t lo = 0;
-  std::int64_t hi = 0;
-  std::uint64_t state = 0;
-  Step state_step{};
+  Piece piece{};  // kShard: what the snapshot took
 };
 // The world around.
 struct Launch {};

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "chaos/sim/action.h"
-#include "chaos/sim/checkers/restored_state.h"
+#include "chaos/sim/piece.h"
 #include "protocol/records.h"
 
 namespace muster::sim {

@@ -64,8 +64,7 @@ bool Explorer::Stale(const World& world, const Pending& pending) {
     if (!world.coordinator_ || pending.life != world.coordinator_life_) return true;
     const auto* message = std::get_if<ToCoordinator>(&what);
     if (message == nullptr) return false;
-    const Session* session = SessionOf(world, message->session);
-    return session == nullptr || session->cut;
+    return SessionOf(world, message->session) == nullptr || world.network_.IsCut(message->session);
   }
   if (pending.process == Pending::kNobody) return false;
   const Process& p = world.processes_[static_cast<std::size_t>(pending.process)];
@@ -73,8 +72,7 @@ bool Explorer::Stale(const World& world, const Pending& pending) {
   if (std::holds_alternative<Launch>(what)) return p.alive;
   if (!p.alive) return true;
   if (const auto* message = std::get_if<ToWorker>(&what)) {
-    const Session* session = SessionOf(world, message->session);
-    return p.connection != message->session || (session != nullptr && session->cut);
+    return p.connection != message->session || world.network_.IsCut(message->session);
   }
   if (const auto* close = std::get_if<WorkerHearsClose>(&what)) {
     return p.connection != close->session;
@@ -191,8 +189,9 @@ void Explorer::AddFaultsOfWorker(const Node& node, const Process& p, Choices* ch
   add(node.left.kills, Kind::kKill);
   add(node.left.vanishings, Kind::kVanish);
   if (p.paused == 0) add(node.left.pauses, Kind::kPause);
-  const Session* session = SessionOf(world, p.connection);
-  if (session != nullptr && !session->cut) add(node.left.cuts, Kind::kCut);
+  if (SessionOf(world, p.connection) != nullptr && !world.network_.IsCut(p.connection)) {
+    add(node.left.cuts, Kind::kCut);
+  }
   if (!world.network_.UpBlocked(p.index) && !world.network_.DownBlocked(p.index)) {
     add(node.left.blocks, Kind::kBlockUp);
     add(node.left.blocks, Kind::kBlockDown);

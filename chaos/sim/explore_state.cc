@@ -14,8 +14,9 @@ void Explorer::AddProcess(const World& world, const Process& p, Fingerprint& pri
   print.SetNow(world.LocalNow(p));
   print(*p.session);
   print.SetNow(now);
-  print(p.connection, p.at, p.record, p.step, p.held, p.next_cut, p.next_cut_of, p.trained,
-        p.agreed, p.op, p.operations, p.paused, p.disk_full, p.well_since, p.leaving, p.contact);
+  print(p.connection, world.network_.IsCut(p.connection), p.at, p.record, p.step, p.held,
+        p.next_cut, p.next_cut_of, p.trained, p.agreed, p.op, p.operations, p.paused, p.disk_full,
+        p.well_since, p.leaving, p.contact);
 }
 
 // Only the order within a channel counts.
@@ -47,7 +48,7 @@ void Explorer::AddPlanes(const World& world, Fingerprint& print) {
       [&](const auto& up, const auto& down, const auto& peers, const auto& sessions) {
         print(up, down, peers);
         for (const auto& [id, session] : sessions)
-          print(session.process, session.node, session.cut);
+          print(session.process, session.node, world.network_.IsCut(id));
       });
   world.data_.VisitState([&](const auto& operations, const auto& gave_up) {
     print(gave_up, operations.size());

@@ -18,7 +18,6 @@ struct Session {
   int node = -1;     // the launcher's
   Instant last_up;   // when the last message of this direction arrives
   Instant last_down;
-  bool cut = false;  // what is still in flight is lost
 };
 
 class Network {
@@ -30,6 +29,9 @@ class Network {
   [[nodiscard]] Session* Find(SessionId id);
   void Forget(SessionId id) { sessions_.erase(id); }
   [[nodiscard]] std::vector<SessionId> All() const;
+  // The session breaks: what is still in flight is lost, also when one end has forgotten it.
+  void Cut(SessionId id) { cut_.insert(id); }
+  [[nodiscard]] bool IsCut(SessionId id) const { return cut_.contains(id); }
 
   // From a worker to the coordinator, and back. Blocks of several faults add up.
   void BlockUp(int worker, int by) { At(up_, worker) += by; }
@@ -62,6 +64,7 @@ class Network {
   Flags down_;
   std::map<std::pair<int, int>, int> peers_;
   std::map<SessionId, Session> sessions_;
+  std::set<SessionId> cut_;
   std::int64_t next_ = 1;
 };
 

@@ -71,8 +71,7 @@ struct Process {
   Duration offset;
   int drift_ppm = 0;
   // The control plane.
-  SessionId connection;   // zero: none
-  SessionId cut_session;  // what comes of it is lost
+  SessionId connection;  // zero: none
   std::int64_t dial = 0;
   bool timer = false;
   Instant timer_at;  // by the world's clock

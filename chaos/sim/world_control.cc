@@ -99,7 +99,7 @@ void World::SendDown(SessionId id, Action what) {
 
 void World::On(const ToCoordinator& message) {
   const sim::Session* session = network_.Find(message.session);
-  if (session == nullptr || session->cut) return;
+  if (session == nullptr || network_.IsCut(message.session)) return;
   if (session->process >= 0 && network_.UpBlocked(session->process)) {
     held_up_[session->process].push_back({Pending::kCoordinator, coordinator_life_, message});
     return;
@@ -109,9 +109,7 @@ void World::On(const ToCoordinator& message) {
 }
 
 void World::On(Process& p, const ToWorker& message) {
-  if (p.connection != message.session) return;
-  const sim::Session* session = network_.Find(message.session);
-  if (p.cut_session == message.session || (session != nullptr && session->cut)) return;
+  if (p.connection != message.session || network_.IsCut(message.session)) return;
   if (network_.DownBlocked(p.index)) {
     held_down_[p.index].push_back({p.index, p.life, message});
     return;
@@ -190,11 +188,9 @@ void World::Hangup(Process& p) {
 // The session breaks in the middle: both ends hear so, each at its own time, and what was in flight
 // in either direction is lost.
 void World::BreakConnection(Process& p) {
-  sim::Session* session = network_.Find(p.connection);
-  if (session == nullptr) return;
+  if (network_.Find(p.connection) == nullptr) return;
   Trace("cut the session of w{}", p.index);
-  session->cut = true;
-  p.cut_session = p.connection;
+  network_.Cut(p.connection);
   SendUp(p, CoordinatorHearsClose{p.connection});
   SendDown(p.connection, WorkerHearsClose{p.connection});
 }

@@ -73,7 +73,7 @@ void World::RestoreFromFiles(Process& p) {
       break;
     }
     bad = bad || it->second.damaged;
-    pieces.push_back({it->second.lo, it->second.hi, it->second.state, it->second.step});
+    pieces.push_back(it->second.piece);
   }
   // The manifest names the files: one that is not there is damage like any other.
   std::int64_t there = 0;
@@ -147,10 +147,7 @@ void World::Snapshot(Process& p) {
   const Rank rank = p.session->RankIn(*record);
   const Box box = StoredBoxOf(spec_.tensors.front(), rank.value(), record->world_size());
   FileDone file{FileWork::kShard, key, record->lineage, rank, record->world_size()};
-  file.lo = box.ranges[0].lo;
-  file.hi = box.ranges[0].hi;
-  file.state = p.held.state;
-  file.state_step = p.held.step;
+  file.piece = {box.ranges[0].lo, box.ranges[0].hi, p.held.state, p.held.step};
   Tell(p, worker::SnapshotTaken{});
   Later(p.index, Duration::Millis(5) + Delay(20), file);
 }
@@ -179,9 +176,9 @@ void World::On(Process& p, const FileDone& done) {
   } else if (p.disk_full > 0) {
     Tell(p, worker::Report{ShardFailed{done.key, done.rank, Code::kResourceExhausted, "no space"}});
   } else {
-    const bool late = Planted(Mutant::kSnapshotLate);
-    disk_[{done.key, done.rank.value()}] = ShardFile{
-        done.lo, done.hi, late ? p.held.state : done.state, done.state_step, done.lineage, false};
+    Piece piece = done.piece;
+    if (Planted(Mutant::kSnapshotLate)) piece.state = p.held.state;
+    disk_[{done.key, done.rank.value()}] = ShardFile{piece, done.lineage, false};
     ShardWritten written;
     written.key = done.key;
     written.lineage = done.lineage;

@@ -29,7 +29,7 @@ class Contact {
   // All of its state, for those who compare states.
   template <class Visit>
   void VisitState(Visit&& visit) const {
-    visit(hello_, answered_);
+    visit(asked_, hello_, answered_);
   }
 
  private:

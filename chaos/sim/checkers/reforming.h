@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "chaos/sim/checkers/restored_state.h"
 #include "chaos/sim/checkers/verdict.h"
+#include "chaos/sim/piece.h"
 #include "coordinator/core/effects.h"
 #include "protocol/records.h"
 

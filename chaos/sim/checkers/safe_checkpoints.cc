@@ -17,13 +17,13 @@ std::string Unloadable(const CheckpointRecord& record, const Disk& disk, std::in
     if (it == disk.end()) return fmt::format("the file of rank {} is not there", rank);
     const ShardFile& file = it->second;
     if (file.damaged) return fmt::format("the file of rank {} does not verify", rank);
-    if (file.step != record.key.step || (!adopted && file.lineage != record.lineage)) {
-      return fmt::format("the file of rank {} is of step {}", rank, file.step.value());
+    if (file.piece.step != record.key.step || (!adopted && file.lineage != record.lineage)) {
+      return fmt::format("the file of rank {} is of step {}", rank, file.piece.step.value());
     }
-    if (file.lo != next) return fmt::format("elements from {} on are not there once", next);
-    next = file.hi;
-    if (rank > 0 && file.state != *state) return "its files hold different states";
-    *state = file.state;
+    if (file.piece.lo != next) return fmt::format("elements from {} on are not there once", next);
+    next = file.piece.hi;
+    if (rank > 0 && file.piece.state != *state) return "its files hold different states";
+    *state = file.piece.state;
   }
   return next == elements ? "" : fmt::format("elements from {} on are not there", next);
 }

@@ -10,15 +10,13 @@
 
 #include "chaos/sim/checkers/chain.h"
 #include "chaos/sim/checkers/verdict.h"
+#include "chaos/sim/piece.h"
 
 namespace muster::sim {
 
-// One shard file on the simulated disk: elements [lo, hi) of the state at `step`.
+// One shard file on the simulated disk.
 struct ShardFile {
-  std::int64_t lo = 0;
-  std::int64_t hi = 0;
-  std::uint64_t state = 0;
-  Step step;
+  Piece piece;
   Lineage lineage;
   bool damaged = false;
 };

@@ -177,7 +177,7 @@ class CheckpointsTest : public testing::Test {
     entry_.state = CheckpointState::kAnnounced;
     for (int rank = 0; rank < 2; ++rank) {
       disk_[{entry_.record.key, rank}] =
-          ShardFile{rank * 4, rank * 4 + 4, NextState(0, Step(1)), Step(1), kLineage, false};
+          ShardFile{{rank * 4, rank * 4 + 4, NextState(0, Step(1)), Step(1)}, kLineage, false};
     }
   }
   std::string Announce() {
@@ -205,12 +205,12 @@ TEST_F(CheckpointsTest, AFileIsMissing) {
 }
 
 TEST_F(CheckpointsTest, ItHoldsAnotherState) {
-  for (auto& [key, file] : disk_) file.state = 5;
+  for (auto& [key, file] : disk_) file.piece.state = 5;
   EXPECT_NE(Announce(), "");
 }
 
 TEST_F(CheckpointsTest, TwoStepsAreMixed) {
-  disk_.begin()->second.step = Step(2);
+  disk_.begin()->second.piece.step = Step(2);
   EXPECT_NE(Announce(), "");
 }
 
