@@ -7,8 +7,6 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "chaos/sim/explore.h"
-
 namespace muster::sim {
 
 namespace {
@@ -18,14 +16,9 @@ double SecondsSince(Clock::time_point begun) {
   return std::chrono::duration<double>(Clock::now() - begun).count();
 }
 
-struct Command {
-  ExploreOptions options = ExploreOptions::Small(2);
-  double seconds = 0;  // 0: until it is complete
-  bool warm = false;
-};
+}  // namespace
 
-void AddOptions(CLI::App& app, Command* command) {
-  ExploreOptions& options = command->options;
+void ExploreCommand::AddOptions(CLI::App& app) {
   Budget& budget = options.budget;
   app.add_option("--workers", options.job.workers, "processes")->capture_default_str();
   app.add_option("--min-workers", options.job.min_workers)->capture_default_str();
@@ -36,7 +29,7 @@ void AddOptions(CLI::App& app, Command* command) {
   app.add_flag("--checkpoints", options.job.checkpoints, "of a replicated job");
   app.add_option("--save-every", options.job.save_every, "steps")->capture_default_str();
   app.add_flag("--launchers", options.job.launchers, "attest deaths");
-  app.add_flag("--warm", command->warm, "begin when the first generation has started");
+  app.add_flag("--warm", warm, "begin when the first generation has started");
   app.add_option("--kills", budget.kills, "workers killed, and perhaps started again");
   app.add_option("--vanishings", budget.vanishings, "the same, without a word to anyone");
   app.add_option("--coordinator-crashes", budget.coordinator_crashes,
@@ -50,30 +43,23 @@ void AddOptions(CLI::App& app, Command* command) {
   app.add_option("--failures", budget.failures, "calls on the data plane that fail");
   app.add_option("--max-depth", options.max_depth)->capture_default_str();
   app.add_option("--max-states", options.max_states);
-  app.add_option("--seconds", command->seconds, "to search at most");
+  app.add_option("--seconds", seconds, "to search at most");
 }
 
-}  // namespace
-
-int RunExplore(int argc, char** argv) {
-  CLI::App app{"All interleavings of a small job, with a budget of faults."};
-  Command command;
-  AddOptions(app, &command);
-  CLI11_PARSE(app, argc, argv);
-  ExploreOptions& options = command.options;
+int ExploreCommand::Run() {
   options.job.max_workers = options.job.workers;
-  options.from_start = !command.warm;
+  options.from_start = !warm;
   const Clock::time_point begun = Clock::now();
   Clock::time_point said = begun;
   const auto go_on = [&](const ExploreResult& so_far, std::size_t depth) {
-    const double seconds = SecondsSince(begun);
+    const double passed = SecondsSince(begun);
     if (SecondsSince(said) >= 5) {
       said = Clock::now();
       fmt::print(stderr, "{} states, {} transitions, depth {} (most {}), {:.0f} states/s\n",
                  so_far.states, so_far.transitions, depth, so_far.depth,
-                 static_cast<double>(so_far.states) / seconds);
+                 static_cast<double>(so_far.states) / passed);
     }
-    return command.seconds <= 0 || seconds < command.seconds;
+    return seconds <= 0 || passed < seconds;
   };
   const ExploreResult result = Explorer(options).Run(go_on);
   for (const std::string& line : result.path) fmt::print("{}\n", line);

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "chaos/sim/explore_main.h"
 #include "chaos/sim/scale_main.h"
@@ -76,9 +75,6 @@ void PrintTotals(const Totals& totals, double seconds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::string_view(argv[1]) == "explore") {
-    return muster::sim::RunExplore(argc - 1, argv + 1);
-  }
   CLI::App app{"Runs the cores of Muster in virtual time under faults drawn from seeds."};
   std::uint64_t first = 1;
   std::uint64_t count = 1000;
@@ -86,11 +82,15 @@ int main(int argc, char** argv) {
   app.add_option("--seed", first, "first seed")->capture_default_str();
   app.add_option("--seeds,--count", count, "how many seeds")->capture_default_str();
   app.add_flag("--trace", trace, "print every event of the runs that fail, or of the only one");
-  app.footer("muster-sim explore --help: all interleavings of a small job");
+  muster::sim::ExploreCommand explore;
+  CLI::App* exploring =
+      app.add_subcommand("explore", "all interleavings of a small job, with a budget of faults");
+  explore.AddOptions(*exploring);
   std::int32_t workers = 10'000;
   CLI::App* scale = app.add_subcommand("scale", "what a job of very many workers costs");
   scale->add_option("--workers", workers, "in the first generation")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
+  if (*exploring) return explore.Run();
   if (*scale) return muster::sim::RunScale(workers);
   Totals totals;
   const Clock::time_point begun = Clock::now();
