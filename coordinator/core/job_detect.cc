@@ -145,7 +145,6 @@ void Job::CheckSilence(Instant now) {
     Publish(EventKind::kWorkerDead, now,
             fmt::format("worker {} (waiting): {}", member.worker.value(), evidence), member);
     if (worker->connected) effects_->closes.push_back(worker->session);
-    by_session_.erase(worker->session);
     Forget(member);
   }
 }

@@ -32,7 +32,6 @@ void Job::Dismiss(const Member& member, bool left, Instant now) {
       Send(it->second, Refused{Code::kFenced, "the job goes on without this incarnation"});
       effects_->closes.push_back(it->second.session);
     }
-    by_session_.erase(it->second.session);
   }
   if (!left) NoteLoss(it->second, now);
   const bool told = !left && it->second.suspicion && it->second.suspicion->dead;

@@ -107,10 +107,10 @@ void Job::On(Worker& worker, const FormFailed& failed, Instant now) {
   if (restore.source == RestoreSource::kCheckpoint && failed.peer.value() < 0) {
     StrikeOut(worker, failed, restore, now);
   }
-  const GenerationRecord broken = round_->record;
   Publish(EventKind::kForming, now, std::move(detail), worker.member);
   BeginRound(Cause::kFormingFailed, false, now);
   if (!round_) return;  // one attempt too many: the job has ended
+  const GenerationRecord& broken = *record_.latest;
   if (failed.peer.value() >= 0 && failed.peer.value() < broken.world_size()) {
     const auto index = static_cast<std::size_t>(failed.peer.value());
     ReportLink(worker.member, broken.members[index].member, broken);
