@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
-#include <set>
-#include <utility>
 
+#include "checkpoint/layout.h"
 #include "protocol/check.h"
+#include "protocol/tiling.h"
 
 namespace muster::checkpoint {
 namespace {
@@ -19,47 +18,6 @@ std::optional<std::int64_t> ParseNumber(std::string_view text) {
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || stop != end || value < 0) return std::nullopt;
   return value;
-}
-
-// Where rank `rank` keeps its part of `tensor` in its file; nothing when it keeps none.
-std::optional<Box> FileBoxOf(const TensorSpec& tensor, Rank rank, std::int32_t world_size) {
-  const Box whole = Box::Whole(tensor.shape);
-  if (whole.empty()) {
-    if (rank.value() == 0) return whole;
-    return std::nullopt;
-  }
-  Box box = StoredBoxOf(tensor, rank.value(), world_size);
-  if (box.empty()) return std::nullopt;
-  return box;
-}
-
-Status CheckTensor(const TensorSpec& tensor) {
-  if (tensor.name.empty()) return InvalidArgument("a tensor has no name: give it one");
-  if (tensor.name.size() > kMaxNameBytes) {
-    return InvalidArgument(fmt::format("tensor {}: a name has at most {} bytes, this has {}",
-                                       tensor.name, kMaxNameBytes, tensor.name.size()));
-  }
-  if (tensor.shape.size() > kMaxDimensions) {
-    return InvalidArgument(fmt::format("tensor {} has {} dimensions, and {} are the most",
-                                       tensor.name, tensor.shape.size(), kMaxDimensions));
-  }
-  if (tensor.name == "__metadata__") {
-    return InvalidArgument(
-        "the name __metadata__ is reserved by the file format: rename the tensor");
-  }
-  const Result<std::int64_t> elements = CountElements(tensor.shape);
-  if (!elements.ok()) {
-    return InvalidArgument(fmt::format("tensor {}: {}", tensor.name, elements.status().message()));
-  }
-  std::int64_t bytes = 0;
-  if (__builtin_mul_overflow(*elements, SizeOf(tensor.dtype), &bytes)) {
-    return InvalidArgument(fmt::format("tensor {} passes 2^63 - 1 bytes", tensor.name));
-  }
-  if (tensor.cut_dimension < -1 || tensor.cut_dimension >= std::ssize(tensor.shape)) {
-    return InvalidArgument(fmt::format("tensor {} is cut along dimension {}, and has {} dimensions",
-                                       tensor.name, tensor.cut_dimension, tensor.shape.size()));
-  }
-  return {};
 }
 
 }  // namespace
@@ -101,43 +59,6 @@ std::int64_t ByteCount(const TensorSpec& tensor, const Box& box) {
   return box.count() * SizeOf(tensor.dtype);
 }
 
-Status CheckTensors(const std::vector<TensorSpec>& tensors) {
-  std::set<std::string_view> names;
-  for (const TensorSpec& tensor : tensors) {
-    MUSTER_RETURN_IF_ERROR(CheckTensor(tensor));
-    if (!names.insert(tensor.name).second) {
-      return InvalidArgument(fmt::format("two tensors are named {}: rename one", tensor.name));
-    }
-  }
-  return {};
-}
-
-Result<std::vector<StoredTensor>> LayoutOf(const std::vector<TensorSpec>& tensors, Rank rank,
-                                           std::int32_t world_size) {
-  MUSTER_CHECK(rank.value() >= 0 && rank.value() < world_size, "there is no such rank");
-  std::vector<StoredTensor> layout;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    std::optional<Box> box = FileBoxOf(tensors[i], rank, world_size);
-    if (!box) continue;
-    std::string name = StoredName(tensors[i], *box);
-    layout.push_back({i, tensors[i], *std::move(box), std::move(name), 0, 0});
-  }
-  std::stable_sort(layout.begin(), layout.end(), [](const StoredTensor& a, const StoredTensor& b) {
-    return SizeOf(a.spec.dtype) > SizeOf(b.spec.dtype);
-  });
-  std::int64_t position = 0;
-  for (StoredTensor& tensor : layout) {
-    tensor.begin = position;
-    if (__builtin_add_overflow(position, ByteCount(tensor.spec, tensor.box), &position)) {
-      return InvalidArgument(
-          fmt::format("the shard of rank {} passes 2^63 - 1 bytes at tensor {}: use more ranks",
-                      rank.value(), tensor.spec.name));
-    }
-    tensor.end = position;
-  }
-  return layout;
-}
-
 Status CheckRecord(const CheckpointRecord& record) {
   if (record.key.step.value() < 0 || record.key.generation.value() < 0 ||
       record.directory != DirectoryName(record.key)) {
@@ -169,7 +90,7 @@ Status CheckRecord(const CheckpointRecord& record) {
     return InvalidArgument(
         fmt::format("the files have {} bytes, the record says {}", bytes, record.bytes));
   }
-  return {};
+  return CheckTiling(record.tensors, record.files);
 }
 
 }  // namespace muster::checkpoint

@@ -3,125 +3,148 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <atomic>
+#include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "checkpoint/format.h"
-#include "checkpoint/reshard.h"
-#include "checkpoint/shard_reader.h"
+#include "checkpoint/load_plan.h"
+#include "checkpoint/shard_file.h"
+#include "protocol/check.h"
 
 namespace muster::checkpoint {
 namespace {
 
-// A part of a wanted box that one file has.
-struct Piece {
-  const WantedBox* wanted = nullptr;
-  Box part;
+// As many files as are open at once.
+constexpr std::size_t kFilesAtOnce = 16;
+
+// Memory for extents that are being read: as many buffers as threads work at once.
+class Buffers {
+ public:
+  AlignedBuffer Take() {
+    const std::lock_guard lock(mutex_);
+    if (idle_.empty()) return {};
+    AlignedBuffer buffer = std::move(idle_.back());
+    idle_.pop_back();
+    return buffer;
+  }
+  void Give(AlignedBuffer buffer) {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(buffer));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<AlignedBuffer> idle_;  // guarded by mutex_
 };
 
-Status CheckWanted(const CheckpointRecord& record, const WantedBox& wanted) {
-  if (wanted.tensor >= record.tensors.size()) {
-    return InvalidArgument(fmt::format("tensor number {} is wanted of a checkpoint with {}",
-                                       wanted.tensor, record.tensors.size()));
-  }
-  const TensorSpec& tensor = record.tensors[wanted.tensor];
-  if (!Fits(wanted.box, tensor.shape)) {
-    return InvalidArgument(fmt::format("tensor {}: the wanted box {} lies outside of its shape {}",
-                                       tensor.name, wanted.box.ToString(),
-                                       Box::Whole(tensor.shape).ToString()));
-  }
-  const std::int64_t bytes = ByteCount(tensor, wanted.box);
-  if (std::ssize(wanted.into) != bytes) {
-    return InvalidArgument(fmt::format("tensor {}: the box {} has {} bytes, and its buffer {}",
-                                       tensor.name, wanted.box.ToString(), bytes,
-                                       wanted.into.size()));
-  }
-  return {};
-}
-
-// Which parts of the wanted boxes each rank's file has. Fails unless the parts are all of them.
-Result<std::map<Rank, std::vector<Piece>>> PiecesByRank(const CheckpointRecord& record,
-                                                        std::span<const WantedBox> wanted) {
-  std::map<Rank, std::vector<Piece>> pieces;
-  for (const WantedBox& want : wanted) {
-    MUSTER_RETURN_IF_ERROR(CheckWanted(record, want));
-    const TensorSpec& tensor = record.tensors[want.tensor];
-    std::int64_t covered = 0;
-    for (Source& source : SourcesOf(tensor, CutRule::kStored, record.world_size, want.box)) {
-      covered += source.box.count();
-      pieces[source.rank].push_back({&want, std::move(source.box)});
-    }
-    if (covered != want.box.count()) {
-      return Internal(fmt::format("tensor {}: the files hold {} of the {} elements of box {}",
-                                  tensor.name, covered, want.box.count(), want.box.ToString()));
-    }
-  }
-  return pieces;
-}
-
-// A piece and where its file has the tensor's part.
-struct PlacedPiece {
-  const Piece* piece = nullptr;
-  const StoredTensor* stored = nullptr;
+// A file that is being read, and what of it goes where.
+struct OpenFile {
+  ShardFile file;
+  std::vector<PlacedPiece> pieces;
 };
 
-Result<std::vector<PlacedPiece>> PlacePieces(const ShardHeader& header,
-                                             const std::vector<Piece>& pieces) {
-  std::map<std::size_t, const StoredTensor*> stored;
-  for (const StoredTensor& tensor : header.tensors) stored.emplace(tensor.index, &tensor);
-  std::vector<PlacedPiece> placed;
-  for (const Piece& piece : pieces) {
-    const auto it = stored.find(piece.wanted->tensor);
-    if (it == stored.end()) {
-      return Internal(fmt::format("the file of rank {} has no part of tensor {}",
-                                  header.rank.value(), piece.wanted->tensor));
-    }
-    placed.push_back({&piece, it->second});
-  }
-  // In the order of the file, so that each block is read once.
-  std::stable_sort(placed.begin(), placed.end(), [](const PlacedPiece& a, const PlacedPiece& b) {
-    return a.stored->begin < b.stored->begin;
-  });
-  return placed;
-}
+// An extent of one of the open files.
+struct Task {
+  std::size_t file = 0;
+  Extent extent;
+};
 
-// The blocks that the pieces touch. Neighbouring runs mostly share a block or touch, so the list
-// stays short however many runs there are.
-std::vector<BlockRange> BlocksOf(const std::vector<PlacedPiece>& pieces) {
-  std::vector<BlockRange> blocks;
-  for (const PlacedPiece& placed : pieces) {
-    const Piece& piece = *placed.piece;
-    const std::int64_t element = SizeOf(placed.stored->spec.dtype);
-    RunCursor cursor(placed.stored->box, piece.wanted->box, piece.part);
-    for (; cursor.valid(); cursor.Advance()) {
-      const std::int64_t begin = placed.stored->begin + cursor.run().from * element;
-      const std::int64_t end = begin + cursor.run().count * element;
-      const BlockRange range{begin / kBlockBytes, (end - 1) / kBlockBytes + 1};
-      if (!blocks.empty() && blocks.back().first <= range.first &&
-          range.first <= blocks.back().last) {
-        blocks.back().last = std::max(blocks.back().last, range.last);
-      } else {
-        blocks.push_back(range);
-      }
-    }
-  }
-  return MergeRanges(std::move(blocks));
-}
+// Reads files a few at a time, all their extents on all threads.
+class FileReader {
+ public:
+  // All must outlive this. Null pieces: everything is verified and nothing is copied.
+  FileReader(FileSystem& fs, const std::string& root, const CheckpointRecord& record,
+             const LoadPlan* plan, const ReadOptions& options)
+      : fs_(fs), root_(root), record_(record), plan_(plan), options_(options) {}
 
-Status Scatter(ShardReader& shard, const PlacedPiece& placed) {
-  const Piece& piece = *placed.piece;
-  const std::int64_t element = SizeOf(placed.stored->spec.dtype);
-  RunCursor cursor(placed.stored->box, piece.wanted->box, piece.part);
-  for (; cursor.valid(); cursor.Advance()) {
-    const Run& run = cursor.run();
-    MUSTER_RETURN_IF_ERROR(
-        shard.Read(placed.stored->begin + run.from * element,
-                   piece.wanted->into.subspan(static_cast<std::size_t>(run.to * element),
-                                              static_cast<std::size_t>(run.count * element))));
+  Status Read(const std::vector<Rank>& ranks) {
+    const std::span<const Rank> all(ranks);
+    for (std::size_t at = 0; at < all.size(); at += kFilesAtOnce) {
+      MUSTER_RETURN_IF_ERROR(ReadSome(all.subspan(at, std::min(kFilesAtOnce, all.size() - at))));
+    }
+    return {};
   }
-  return {};
-}
+  [[nodiscard]] std::int64_t bytes_read() const { return bytes_read_; }
+  [[nodiscard]] std::int64_t bytes_used() const { return bytes_used_; }
+
+ private:
+  Status ForEach(std::size_t count, const std::function<Status(std::int64_t)>& work) {
+    if (options_.pool != nullptr) {
+      return options_.pool->ForEach(static_cast<std::int64_t>(count), work);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      MUSTER_RETURN_IF_ERROR(work(static_cast<std::int64_t>(i)));
+    }
+    return {};
+  }
+
+  Result<OpenFile> Open(Rank rank) {
+    Result<ShardFile> file = ShardFile::Open(fs_, root_, record_, rank, options_.retry);
+    if (!file.ok()) return file.status();
+    OpenFile open{std::move(*file), {}};
+    if (plan_ != nullptr) {
+      Result<std::vector<PlacedPiece>> pieces =
+          PlacePieces(open.file, plan_->by_rank.at(rank), plan_->targets);
+      if (!pieces.ok()) return pieces.status();
+      open.pieces = std::move(*pieces);
+    }
+    Count(open.file.header_bytes());
+    return open;
+  }
+
+  Status ReadSome(std::span<const Rank> ranks) {
+    std::vector<std::optional<OpenFile>> files(ranks.size());
+    MUSTER_RETURN_IF_ERROR(ForEach(ranks.size(), [&](std::int64_t i) -> Status {
+      const auto at = static_cast<std::size_t>(i);
+      Result<OpenFile> open = Open(ranks[at]);
+      if (!open.ok()) return open.status();
+      files[at] = std::move(*open);
+      return {};
+    }));
+    std::vector<Task> tasks;
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      const std::vector<Block>& blocks = files[i]->file.blocks();
+      const std::vector<BlockRange> needed =
+          plan_ != nullptr
+              ? BlocksFor(files[i]->pieces, BlockBytes(files[i]->file.header().data_bytes()))
+              : MergeRanges({{0, std::ssize(blocks)}});
+      for (Extent& extent : CutExtents(blocks, needed)) tasks.push_back({i, std::move(extent)});
+    }
+    return ForEach(tasks.size(), [&](std::int64_t i) {
+      const Task& task = tasks[static_cast<std::size_t>(i)];
+      return ReadExtent(*files[task.file], task.extent);
+    });
+  }
+
+  Status ReadExtent(const OpenFile& open, const Extent& extent) {
+    AlignedBuffer buffer = buffers_.Take();
+    const Result<std::span<const std::byte>> data = open.file.Read(extent, &buffer);
+    if (!data.ok()) return data.status();
+    Count(buffer.size());
+    bytes_used_ +=
+        Scatter(open.pieces,
+                open.file.blocks()[static_cast<std::size_t>(extent.blocks.first)].begin, *data);
+    buffers_.Give(std::move(buffer));
+    return {};
+  }
+
+  void Count(std::int64_t bytes) {
+    bytes_read_ += bytes;
+    if (options_.progress) options_.progress(bytes);
+  }
+
+  FileSystem& fs_;
+  const std::string& root_;
+  const CheckpointRecord& record_;
+  const LoadPlan* const plan_;
+  const ReadOptions& options_;
+  Buffers buffers_;
+  std::atomic<std::int64_t> bytes_read_ = 0;
+  std::atomic<std::int64_t> bytes_used_ = 0;
+};
 
 }  // namespace
 
@@ -155,34 +178,36 @@ Result<Manifest> ReadManifest(FileSystem& fs, const std::string& root, const std
 }
 
 Result<LoadReport> LoadBoxes(FileSystem& fs, const std::string& root,
-                             const CheckpointRecord& record, std::span<const WantedBox> wanted) {
+                             const CheckpointRecord& record, std::span<const WantedBox> wanted,
+                             const ReadOptions& options) {
   MUSTER_RETURN_IF_ERROR(CheckRecord(record));
-  const Result<std::map<Rank, std::vector<Piece>>> pieces = PiecesByRank(record, wanted);
-  if (!pieces.ok()) return pieces.status();
+  const StoredLayout layout(record);
+  const Result<LoadPlan> plan = PlanLoad(layout, record, wanted, options.live);
+  if (!plan.ok()) return plan.status();
+  std::vector<Rank> ranks;
+  for (const auto& [rank, pieces] : plan->by_rank) ranks.push_back(rank);
+  FileReader reader(fs, root, record, &*plan, options);
+  MUSTER_RETURN_IF_ERROR(reader.Read(ranks));
   LoadReport report;
-  for (const WantedBox& want : wanted) report.bytes_used += std::ssize(want.into);
-  for (const auto& [rank, of_rank] : *pieces) {
-    Result<ShardReader> shard = ShardReader::Open(fs, root, record, rank);
-    if (!shard.ok()) return shard.status();
-    const Result<std::vector<PlacedPiece>> placed = PlacePieces(shard->header(), of_rank);
-    if (!placed.ok()) return placed.status();
-    shard->Expect(BlocksOf(*placed));
-    for (const PlacedPiece& piece : *placed) MUSTER_RETURN_IF_ERROR(Scatter(*shard, piece));
-    ++report.files;
-    report.bytes_read += shard->bytes_read();
+  report.files = std::ssize(ranks);
+  report.bytes_read = reader.bytes_read();
+  report.bytes_used = reader.bytes_used();
+  report.bytes_live = plan->bytes_live;
+  std::int64_t needed = 0;
+  for (const Target& target : plan->targets) {
+    needed += target.placement.box.count() * target.element_bytes;
   }
+  MUSTER_CHECK(report.bytes_used + report.bytes_live == needed,
+               "every byte of every wanted box is accounted for");
   return report;
 }
 
-Status VerifyCheckpoint(FileSystem& fs, const std::string& root, const CheckpointRecord& record) {
+Status VerifyCheckpoint(FileSystem& fs, const std::string& root, const CheckpointRecord& record,
+                        const ReadOptions& options) {
   MUSTER_RETURN_IF_ERROR(CheckRecord(record));
-  for (const FileRecord& file : record.files) {
-    Result<ShardReader> shard = ShardReader::Open(fs, root, record, file.rank);
-    if (!shard.ok()) return shard.status();
-    shard->Expect(MergeRanges({{0, BlockCount(shard->header().data_bytes())}}));
-    MUSTER_RETURN_IF_ERROR(shard->VerifyExpected());
-  }
-  return {};
+  std::vector<Rank> ranks;
+  for (const FileRecord& file : record.files) ranks.push_back(file.rank);
+  return FileReader(fs, root, record, nullptr, options).Read(ranks);
 }
 
 }  // namespace muster::checkpoint

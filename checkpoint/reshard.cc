@@ -1,31 +1,17 @@
 #include "checkpoint/reshard.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "protocol/check.h"
 
 namespace muster::checkpoint {
 namespace {
-
-// The part of an even cut that has `position`: the inverse of EvenCut. The first `extent % parts`
-// parts have one element more.
-std::int64_t PartAt(std::int64_t position, std::int64_t extent, std::int64_t parts) {
-  const std::int64_t size = extent / parts;
-  const std::int64_t larger = extent % parts;
-  const std::int64_t in_larger = larger * (size + 1);
-  if (position < in_larger) return position / (size + 1);
-  return larger + (position - in_larger) / size;
-}
-
-// The dimension along which the rule cuts the tensor over the ranks; nothing when one rank has, or
-// all ranks have, the whole.
-std::optional<std::size_t> CutDimension(CutRule rule, const TensorSpec& tensor) {
-  if (tensor.sharded()) return static_cast<std::size_t>(tensor.cut_dimension);
-  if (rule == CutRule::kStored && !tensor.shape.empty()) return 0;
-  return std::nullopt;
-}
 
 bool Contains(const Box& outer, const Box& inner) {
   if (outer.ranges.size() != inner.ranges.size()) return false;
@@ -37,58 +23,96 @@ bool Contains(const Box& outer, const Box& inner) {
   return true;
 }
 
+// The size is a constant, so that each copy is one instruction.
+template <std::size_t kBytes>
+void CopySteps(const Run& run, const std::byte* source, std::byte* target) {
+  constexpr auto kElement = static_cast<std::int64_t>(kBytes);
+  for (std::int64_t i = 0; i < run.count; ++i) {
+    std::memcpy(target + (run.to + i * run.to_step) * kElement,
+                source + (run.from + i * run.from_step) * kElement, kBytes);
+  }
+}
+
 }  // namespace
 
-Box CutBox(CutRule rule, const TensorSpec& tensor, Rank rank, std::int32_t world_size) {
-  return rule == CutRule::kHeld ? BoxOf(tensor, rank.value(), world_size)
-                                : StoredBoxOf(tensor, rank.value(), world_size);
+Placement RowMajor(const Box& box) {
+  Placement placement;
+  placement.box = box;
+  placement.strides.resize(box.ranges.size());
+  std::int64_t stride = 1;
+  for (std::size_t d = box.ranges.size(); d-- > 0;) {
+    placement.strides[d] = stride;
+    stride *= box.ranges[d].size();
+  }
+  return placement;
 }
 
-std::vector<Source> SourcesOf(const TensorSpec& tensor, CutRule rule, std::int32_t world_size,
-                              const Box& want, Rank replica) {
-  MUSTER_CHECK(Fits(want, tensor.shape), "the wanted box lies outside of the tensor");
-  MUSTER_CHECK(replica.value() >= 0 && replica.value() < world_size, "there is no such replica");
-  std::vector<Source> sources;
-  if (want.empty()) return sources;
-  const std::optional<std::size_t> cut = CutDimension(rule, tensor);
-  if (!cut) {
-    // A stored scalar is with rank 0 alone.
-    sources.push_back({rule == CutRule::kHeld ? replica : Rank(0), want});
-    return sources;
+Status CheckPlacement(const Placement& placement, std::int64_t elements, bool written) {
+  const std::vector<Range>& ranges = placement.box.ranges;
+  if (placement.strides.size() != ranges.size()) {
+    return InvalidArgument(fmt::format("{} strides are given for a box of {} dimensions",
+                                       placement.strides.size(), ranges.size()));
   }
-  const std::int64_t extent = tensor.shape[*cut];
-  const Range range = want.ranges[*cut];
-  const std::int64_t last = PartAt(range.hi - 1, extent, world_size);
-  for (std::int64_t part = PartAt(range.lo, extent, world_size); part <= last; ++part) {
-    const Rank rank(static_cast<std::int32_t>(part));
-    std::optional<Box> common = Intersect(want, CutBox(rule, tensor, rank, world_size));
-    MUSTER_CHECK(common.has_value(), "each part between the first and the last holds something");
-    sources.push_back({rank, *std::move(common)});
+  if (placement.box.empty()) return {};
+  std::int64_t first = placement.offset;
+  std::int64_t last = placement.offset;
+  std::vector<std::pair<std::int64_t, std::int64_t>> by_stride;  // stride, extent
+  for (std::size_t d = 0; d < ranges.size(); ++d) {
+    const std::int64_t extent = ranges[d].size();
+    std::int64_t span = 0;
+    std::int64_t& end = placement.strides[d] < 0 ? first : last;
+    if (__builtin_mul_overflow(placement.strides[d], extent - 1, &span) ||
+        __builtin_add_overflow(end, span, &end)) {
+      return InvalidArgument(
+          fmt::format("stride {} leads out of every buffer", placement.strides[d]));
+    }
+    if (extent > 1) by_stride.emplace_back(std::abs(placement.strides[d]), extent);
   }
-  return sources;
+  if (first < 0 || last >= elements) {
+    return InvalidArgument(fmt::format("the box {} takes the elements {} to {}, and there are {}",
+                                       placement.box.ToString(), first, last, elements));
+  }
+  if (!written) return {};
+  std::sort(by_stride.begin(), by_stride.end());
+  std::int64_t reach = 0;  // of the dimensions so far
+  for (const auto& [stride, extent] : by_stride) {
+    if (stride <= reach) {
+      return InvalidArgument(fmt::format("two elements of the box {} would be written to one place",
+                                         placement.box.ToString()));
+    }
+    reach += stride * (extent - 1);
+  }
+  return {};
 }
 
-RunCursor::RunCursor(const Box& from, const Box& to, const Box& part) {
-  MUSTER_CHECK(Contains(from, part) && Contains(to, part), "the part lies within both boxes");
+RunCursor::RunCursor(const Placement& from, const Placement& to, const Box& part) {
+  MUSTER_CHECK(Contains(from.box, part) && Contains(to.box, part),
+               "the part lies within both boxes");
   if (part.empty()) return;
   valid_ = true;
+  run_.from = from.offset;
+  run_.to = to.offset;
   run_.count = 1;
-  std::int64_t from_stride = 1;
-  std::int64_t to_stride = 1;
-  // Inner dimensions merge into the run as long as everything inside them is whole in both buffers.
+  // Inner dimensions merge into the run as long as each goes on where the ones inside it end.
   bool merging = true;
   for (std::size_t d = part.ranges.size(); d-- > 0;) {
     const std::int64_t extent = part.ranges[d].size();
-    run_.from += (part.ranges[d].lo - from.ranges[d].lo) * from_stride;
-    run_.to += (part.ranges[d].lo - to.ranges[d].lo) * to_stride;
+    run_.from += (part.ranges[d].lo - from.box.ranges[d].lo) * from.strides[d];
+    run_.to += (part.ranges[d].lo - to.box.ranges[d].lo) * to.strides[d];
+    if (extent == 1) continue;
+    if (run_.count == 1) {
+      run_.from_step = from.strides[d];
+      run_.to_step = to.strides[d];
+      run_.count = extent;
+      continue;
+    }
+    merging = merging && from.strides[d] == run_.count * run_.from_step &&
+              to.strides[d] == run_.count * run_.to_step;
     if (merging) {
       run_.count *= extent;
-      merging = part.ranges[d] == from.ranges[d] && part.ranges[d] == to.ranges[d];
-    } else if (extent > 1) {
-      outer_.insert(outer_.begin(), {extent, from_stride, to_stride, 0});
+    } else {
+      outer_.insert(outer_.begin(), {extent, from.strides[d], to.strides[d], 0});
     }
-    from_stride *= from.ranges[d].size();
-    to_stride *= to.ranges[d].size();
   }
 }
 
@@ -106,15 +130,71 @@ void RunCursor::Advance() {
   valid_ = false;
 }
 
+void RunCursor::Seek(std::int64_t position) {
+  if (!valid_) return;
+  for (Dimension& dimension : outer_) {
+    run_.from -= dimension.position * dimension.from_stride;
+    run_.to -= dimension.position * dimension.to_stride;
+  }
+  // In a row-major buffer all that is inside one step of a dimension lies before its next step.
+  std::int64_t ahead = position - run_.from;
+  for (Dimension& dimension : outer_) {
+    dimension.position =
+        std::clamp<std::int64_t>(ahead / dimension.from_stride, 0, dimension.extent - 1);
+    ahead -= dimension.position * dimension.from_stride;
+    run_.from += dimension.position * dimension.from_stride;
+    run_.to += dimension.position * dimension.to_stride;
+  }
+  if (run_.from + (run_.count - 1) * run_.from_step < position) Advance();
+}
+
+void CopyRun(const Run& run, const std::byte* source, std::byte* target,
+             std::int64_t element_bytes) {
+  if (run.from_step == 1 && run.to_step == 1) {
+    std::memcpy(target + run.to * element_bytes, source + run.from * element_bytes,
+                static_cast<std::size_t>(run.count * element_bytes));
+    return;
+  }
+  switch (element_bytes) {
+    case 1: return CopySteps<1>(run, source, target);
+    case 2: return CopySteps<2>(run, source, target);
+    case 4: return CopySteps<4>(run, source, target);
+    default: break;
+  }
+  MUSTER_CHECK(element_bytes == 8, "elements have 1, 2, 4 or 8 bytes");
+  CopySteps<8>(run, source, target);
+}
+
+void CopyBox(const Placement& from, std::span<const std::byte> source, const Placement& to,
+             std::span<std::byte> target, const Box& part, std::int64_t element_bytes) {
+  for (RunCursor cursor(from, to, part); cursor.valid(); cursor.Advance()) {
+    CopyRun(cursor.run(), source.data(), target.data(), element_bytes);
+  }
+}
+
 void CopyBox(const Box& from, std::span<const std::byte> source, const Box& to,
              std::span<std::byte> target, const Box& part, std::int64_t element_bytes) {
   MUSTER_CHECK(std::ssize(source) == from.count() * element_bytes, "the source has its box's size");
   MUSTER_CHECK(std::ssize(target) == to.count() * element_bytes, "the target has its box's size");
-  for (RunCursor cursor(from, to, part); cursor.valid(); cursor.Advance()) {
-    const Run& run = cursor.run();
-    std::memcpy(target.data() + run.to * element_bytes, source.data() + run.from * element_bytes,
-                static_cast<std::size_t>(run.count * element_bytes));
+  CopyBox(RowMajor(from), source, RowMajor(to), target, part, element_bytes);
+}
+
+std::vector<Box> Subtract(const Box& box, const Box& hole) {
+  const std::optional<Box> common = Intersect(box, hole);
+  if (box.empty()) return {};
+  if (!common) return {box};
+  std::vector<Box> left;
+  Box rest = box;
+  for (std::size_t d = 0; d < box.ranges.size(); ++d) {
+    const Range inner = common->ranges[d];
+    for (const Range side : {Range{rest.ranges[d].lo, inner.lo}, {inner.hi, rest.ranges[d].hi}}) {
+      if (side.size() == 0) continue;
+      left.push_back(rest);
+      left.back().ranges[d] = side;
+    }
+    rest.ranges[d] = inner;
   }
+  return left;
 }
 
 }  // namespace muster::checkpoint

@@ -1,6 +1,5 @@
-// From one cut of the tensors to another: who has the parts of a wanted box, and how the bytes of a
-// part move between two buffers. Both for checkpoints (the stored cut) and between living ranks
-// (the held cut). Pure; no global plan: each rank works out its own reads.
+// How the elements of a box move between two buffers that hold it in different ways: other boxes
+// around it, other strides. Pure.
 #pragma once
 
 #include <cstddef>
@@ -9,51 +8,48 @@
 #include <vector>
 
 #include "protocol/box.h"
-#include "protocol/ids.h"
+#include "protocol/status.h"
 
 namespace muster::checkpoint {
 
-enum class CutRule {
-  kHeld,    // BoxOf: replicated tensors are whole on every rank
-  kStored,  // StoredBoxOf: every byte is in one place
-};
-
-// A part of a wanted box, and the rank that has it.
-struct Source {
-  Rank rank;
+// Where in a buffer the elements of a box lie: the one at (i, j, …), in the coordinates of the
+// tensor, at `offset` + (i - lo of dimension 0) * strides[0] + …, counted in elements.
+struct Placement {
   Box box;
-  friend bool operator==(const Source&, const Source&) = default;
+  std::vector<std::int64_t> strides;  // one for each dimension; may be 0 or negative
+  std::int64_t offset = 0;
 };
 
-// The box of `tensor` that `rank` of `world_size` has under the rule.
-[[nodiscard]] Box CutBox(CutRule rule, const TensorSpec& tensor, Rank rank,
-                         std::int32_t world_size);
+// The box alone, row-major and contiguous.
+[[nodiscard]] Placement RowMajor(const Box& box);
 
-// The parts that together are exactly `want`, in the order of the ranks of the source world; none
-// for an empty box. What every source rank holds whole (replicated tensors under kHeld) comes from
-// `replica`. Takes time in the number of parts, not of ranks.
-// REQUIRES: `want` fits the tensor, 0 <= replica < world_size.
-[[nodiscard]] std::vector<Source> SourcesOf(const TensorSpec& tensor, CutRule rule,
-                                            std::int32_t world_size, const Box& want,
-                                            Rank replica = Rank(0));
+// Do all elements lie within a buffer of `elements` elements, and, when they are to be written,
+// none in the place of another? Judges the second by strides alone, so that it may refuse unusual
+// but harmless ones. kInvalidArgument says what is wrong.
+Status CheckPlacement(const Placement& placement, std::int64_t elements, bool written);
 
-// A stretch of elements that is contiguous in two buffers; positions in elements from their starts.
+// Elements that are evenly spaced in two buffers; positions and steps in elements.
 struct Run {
   std::int64_t from = 0;
   std::int64_t to = 0;
   std::int64_t count = 0;
+  std::int64_t from_step = 1;
+  std::int64_t to_step = 1;
 };
 
-// The runs that `part` is made of, where the buffer read holds box `from` and the one written holds
-// box `to`, both row-major; longest possible, in ascending order in both buffers.
+// The runs that `part` is made of between the buffer read and the one written, longest possible; in
+// ascending order in a buffer that is row-major.
 class RunCursor {
  public:
   // REQUIRES: `part` lies within both boxes, all three with the same number of dimensions.
-  RunCursor(const Box& from, const Box& to, const Box& part);
+  RunCursor(const Placement& from, const Placement& to, const Box& part);
   // Is there a run? Advance goes to the next one.
   [[nodiscard]] bool valid() const { return valid_; }
   [[nodiscard]] const Run& run() const { return run_; }
   void Advance();
+  // Goes to the first run with an element at or after `position` of the buffer read, or behind the
+  // last run. REQUIRES: that buffer is row-major.
+  void Seek(std::int64_t position);
 
  private:
   struct Dimension {
@@ -68,10 +64,21 @@ class RunCursor {
   bool valid_ = false;
 };
 
-// Copies `part` from a buffer that holds box `from` to one that holds box `to`, both contiguous and
-// row-major, elements of `element_bytes` bytes. REQUIRES: as RunCursor; each buffer has exactly the
-// size of its box; they do not overlap.
+// Copies a run; `source` and `target` are the starts of the buffers. REQUIRES: element_bytes is 1,
+// 2, 4 or 8.
+void CopyRun(const Run& run, const std::byte* source, std::byte* target,
+             std::int64_t element_bytes);
+
+// Copies `part` between two buffers that do not overlap. REQUIRES: as RunCursor, and both
+// placements pass CheckPlacement for their buffers.
+void CopyBox(const Placement& from, std::span<const std::byte> source, const Placement& to,
+             std::span<std::byte> target, const Box& part, std::int64_t element_bytes);
+// The same between row-major buffers that have exactly the size of their boxes.
 void CopyBox(const Box& from, std::span<const std::byte> source, const Box& to,
              std::span<std::byte> target, const Box& part, std::int64_t element_bytes);
+
+// What is left of `box` without `hole`, as boxes that do not overlap: at most two for each
+// dimension.
+[[nodiscard]] std::vector<Box> Subtract(const Box& box, const Box& hole);
 
 }  // namespace muster::checkpoint

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "checkpoint/format.h"
 #include "checkpoint/safetensors.h"
 #include "protocol/codec_json.h"
 
@@ -17,55 +18,114 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kDigestDigits = 16;
-// List, tensor, list of ranges, range.
-constexpr std::size_t kTensorsDepth = 4;
+// List, tensor, shape or bounds.
+constexpr std::size_t kTensorsDepth = 3;
 constexpr std::string_view kBlockAlgorithm = "xxh3-64";
+// Elements of a tensor's list: what all have, what those have that say what their elements are, and
+// what those have that are a part.
+constexpr std::size_t kShortest = 2;
+constexpr std::size_t kWithLogicalType = 3;
+constexpr std::size_t kOfAPart = 6;
 
+// For each tensor a list: its index and cut; if need be the logical type; and for a part also the
+// tensor's name, its shape, and the bounds of the box. The header itself has the rest.
 std::string EncodeTensors(const std::vector<StoredTensor>& tensors) {
   json list = json::array();
   for (const StoredTensor& tensor : tensors) {
-    json box = json::array();
-    for (const Range& range : tensor.box.ranges) box.push_back({range.lo, range.hi});
-    list.push_back({{"index", tensor.index},
-                    {"name", tensor.spec.name},
-                    {"dtype", DTypeName(tensor.spec.dtype)},
-                    {"shape", tensor.spec.shape},
-                    {"cut", tensor.spec.cut_dimension},
-                    {"box", std::move(box)},
-                    {"stored", tensor.name}});
+    json& item = list.emplace_back(json::array({tensor.index, tensor.spec.cut_dimension}));
+    const bool part = tensor.box != Box::Whole(tensor.spec.shape);
+    if (part || !tensor.spec.logical_dtype.empty()) item.push_back(tensor.spec.logical_dtype);
+    if (!part) continue;
+    json bounds = json::array();
+    for (const Range& range : tensor.box.ranges) {
+      bounds.push_back(range.lo);
+      bounds.push_back(range.hi);
+    }
+    item.push_back(tensor.spec.name);
+    item.push_back(tensor.spec.shape);
+    item.push_back(std::move(bounds));
   }
   return list.dump();
 }
 
-// A tensor as EncodeTensors writes it; json's own exceptions say that it is not one.
-StoredTensor TensorFrom(const json& value) {
+// A tensor as EncodeTensors writes it, whose place is `entry`; json's own exceptions say that it is
+// not one.
+StoredTensor TensorFrom(const json& item, const SafetensorsEntry& entry) {
   StoredTensor tensor;
-  tensor.index = value.at("index").get<std::size_t>();
-  tensor.spec.name = value.at("name").get<std::string>();
-  const auto dtype_name = value.at("dtype").get<std::string>();
-  const std::optional<DType> dtype = DTypeFromName(dtype_name);
-  if (!dtype) throw std::invalid_argument("unknown dtype " + dtype_name);
-  tensor.spec.dtype = *dtype;
-  tensor.spec.shape = value.at("shape").get<Shape>();
-  tensor.spec.cut_dimension = value.at("cut").get<int>();
-  for (const json& range : value.at("box")) {
-    tensor.box.ranges.push_back({range.at(0).get<std::int64_t>(), range.at(1).get<std::int64_t>()});
+  if (item.size() != kShortest && item.size() != kWithLogicalType && item.size() != kOfAPart) {
+    throw std::invalid_argument("a list of another length");
   }
-  tensor.name = value.at("stored").get<std::string>();
+  tensor.index = item.at(0).get<std::size_t>();
+  tensor.spec.cut_dimension = item.at(1).get<int>();
+  tensor.spec.dtype = entry.dtype;
+  tensor.name = entry.name;
+  tensor.begin = entry.begin;
+  tensor.end = entry.end;
+  if (item.size() >= kWithLogicalType) tensor.spec.logical_dtype = item.at(2).get<std::string>();
+  if (item.size() < kOfAPart) {
+    tensor.spec.name = entry.name;
+    tensor.spec.shape = entry.shape;
+    tensor.box = Box::Whole(entry.shape);
+    return tensor;
+  }
+  tensor.spec.name = item.at(3).get<std::string>();
+  tensor.spec.shape = item.at(4).get<Shape>();
+  const auto bounds = item.at(5).get<std::vector<std::int64_t>>();
+  if (bounds.size() != 2 * tensor.spec.shape.size()) throw std::invalid_argument("too few bounds");
+  for (std::size_t d = 0; d < tensor.spec.shape.size(); ++d) {
+    tensor.box.ranges.push_back({bounds[2 * d], bounds[2 * d + 1]});
+  }
   return tensor;
 }
 
-Result<std::vector<StoredTensor>> DecodeTensors(const std::string& text) {
+// The tensors that metadata and header describe, when the two agree.
+Result<std::vector<StoredTensor>> DecodeTensors(const std::string& text,
+                                                const std::vector<SafetensorsEntry>& entries) {
   const Result<json> list = codec::ParseJson(text, kTensorsDepth);
   if (!list.ok()) return DataLoss("muster.tensors: " + list.status().message());
-  if (!list->is_array()) return DataLoss("muster.tensors is no list");
+  if (!list->is_array() || list->size() != entries.size()) {
+    return DataLoss(fmt::format("the header has {} tensors, and muster.tensors is no such list",
+                                entries.size()));
+  }
+  std::vector<StoredTensor> tensors;
+  tensors.reserve(entries.size());
   try {
-    std::vector<StoredTensor> tensors;
-    for (const json& value : *list) tensors.push_back(TensorFrom(value));
-    return tensors;
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      const StoredTensor& tensor = tensors.emplace_back(TensorFrom((*list)[i], entries[i]));
+      if (!Fits(tensor.box, tensor.spec.shape) || tensor.box.shape() != entries[i].shape ||
+          tensor.name != StoredName(tensor.spec, tensor.box)) {
+        return DataLoss(fmt::format("tensor {} is not what its metadata says", tensor.name));
+      }
+    }
   } catch (const std::exception& e) {
     return DataLoss(fmt::format("muster.tensors: {}", e.what()));
   }
+  return tensors;
+}
+
+// For each alias a list: its index, cut and name, and the name of the tensor that is stored.
+std::string EncodeAliases(const std::vector<StoredAlias>& aliases) {
+  json list = json::array();
+  for (const StoredAlias& alias : aliases) {
+    list.push_back({alias.index, alias.cut_dimension, alias.name, alias.of});
+  }
+  return list.dump();
+}
+
+Result<std::vector<StoredAlias>> DecodeAliases(const std::string& text) {
+  const Result<json> list = codec::ParseJson(text, kTensorsDepth);
+  if (!list.ok()) return DataLoss("muster.aliases: " + list.status().message());
+  if (!list->is_array()) return DataLoss("muster.aliases is no list");
+  std::vector<StoredAlias> aliases;
+  try {
+    for (const json& item : *list) {
+      aliases.push_back({item.at(0).get<std::size_t>(), item.at(2).get<std::string>(),
+                         item.at(3).get<std::string>(), item.at(1).get<int>()});
+    }
+  } catch (const std::exception& e) {
+    return DataLoss(fmt::format("muster.aliases: {}", e.what()));
+  }
+  return aliases;
 }
 
 // Reads the metadata of one file, remembering the first key that is missing or wrong.
@@ -109,11 +169,10 @@ class MetadataReader {
   std::string bad_key_;
 };
 
-Result<std::vector<std::uint64_t>> DecodeDigests(const std::string& text, std::int64_t data_bytes) {
-  const auto count = static_cast<std::size_t>(BlockCount(data_bytes));
+Result<std::vector<std::uint64_t>> DecodeDigests(const std::string& text, std::size_t count) {
   if (text.size() != count * kDigestDigits) {
-    return DataLoss(fmt::format("{} bytes of data have {} block digests, and the header has {}",
-                                data_bytes, count, text.size() / kDigestDigits));
+    return DataLoss(fmt::format("the data has {} blocks, and the header digests of {}", count,
+                                text.size() / kDigestDigits));
   }
   std::vector<std::uint64_t> digests(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -124,32 +183,16 @@ Result<std::vector<std::uint64_t>> DecodeDigests(const std::string& text, std::i
   return digests;
 }
 
-// Gives each tensor of the metadata the place that the safetensors header has for its name, when
-// the two lists describe the same.
-Status PlaceTensors(const SafetensorsHeader& safetensors, std::vector<StoredTensor>* tensors) {
-  std::map<std::string_view, const SafetensorsEntry*> by_name;
-  for (const SafetensorsEntry& entry : safetensors.tensors) by_name.emplace(entry.name, &entry);
-  if (by_name.size() != tensors->size()) {
-    return DataLoss(fmt::format("the header lists {} tensors, its metadata {}", by_name.size(),
-                                tensors->size()));
-  }
-  for (StoredTensor& tensor : *tensors) {
-    const auto it = by_name.find(tensor.name);
-    if (it == by_name.end() || !Fits(tensor.box, tensor.spec.shape) ||
-        tensor.name != StoredName(tensor.spec, tensor.box) ||
-        it->second->dtype != tensor.spec.dtype || it->second->shape != tensor.box.shape()) {
-      return DataLoss(fmt::format("tensor {} is not what its metadata says", tensor.name));
-    }
-    tensor.begin = it->second->begin;
-    tensor.end = it->second->end;
-  }
-  return {};
-}
-
 }  // namespace
 
-std::int64_t BlockCount(std::int64_t data_bytes) {
-  return data_bytes / kBlockBytes + (data_bytes % kBlockBytes != 0 ? 1 : 0);
+std::vector<StoredAlias> AliasesIn(const std::vector<TensorSpec>& tensors) {
+  std::vector<StoredAlias> aliases;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const TensorSpec& tensor = tensors[i];
+    if (tensor.alias_of.empty()) continue;
+    aliases.push_back({i, tensor.name, tensor.alias_of, tensor.cut_dimension});
+  }
+  return aliases;
 }
 
 Result<std::string> EncodeShardHeader(const ShardHeader& header) {
@@ -161,8 +204,10 @@ Result<std::string> EncodeShardHeader(const ShardHeader& header) {
   std::string digests;
   for (const std::uint64_t digest : header.block_digests) digests += ToHex(digest);
   std::string tensors;
+  std::string aliases;
   try {
     tensors = EncodeTensors(header.tensors);
+    if (!header.aliases.empty()) aliases = EncodeAliases(header.aliases);
   } catch (const std::exception& e) {
     return InvalidArgument(fmt::format("a tensor's name is no UTF-8: {}", e.what()));
   }
@@ -174,9 +219,10 @@ Result<std::string> EncodeShardHeader(const ShardHeader& header) {
                           {"muster.rank", std::to_string(header.rank.value())},
                           {"muster.world_size", std::to_string(header.world_size)},
                           {"muster.tensors", std::move(tensors)},
-                          {"muster.block_bytes", std::to_string(kBlockBytes)},
+                          {"muster.block_bytes", std::to_string(BlockBytes(header.data_bytes()))},
                           {"muster.block_algorithm", std::string(kBlockAlgorithm)},
                           {"muster.blocks", std::move(digests)}};
+  if (!aliases.empty()) safetensors.metadata.emplace("muster.aliases", std::move(aliases));
   return EncodeSafetensors(safetensors, kDataAlignment);
 }
 
@@ -202,18 +248,23 @@ Result<ShardHeader> DecodeShardHeader(std::string_view prefix, std::int64_t file
   const auto block_bytes = metadata.Number<std::int64_t>("muster.block_bytes");
   const std::string& algorithm = metadata.Text("muster.block_algorithm");
   MUSTER_RETURN_IF_ERROR(metadata.status());
-  if (block_bytes != kBlockBytes || algorithm != kBlockAlgorithm) {
+  if (block_bytes != BlockBytes(safetensors->data_bytes()) || algorithm != kBlockAlgorithm) {
     return DataLoss(fmt::format("blocks of {} bytes with {} digests are not of format {}",
                                 block_bytes, algorithm, kFormatVersion));
   }
-  Result<std::vector<StoredTensor>> tensors = DecodeTensors(metadata.Text("muster.tensors"));
+  Result<std::vector<StoredTensor>> tensors =
+      DecodeTensors(metadata.Text("muster.tensors"), safetensors->tensors);
   if (!tensors.ok()) return tensors.status();
-  Result<std::vector<std::uint64_t>> digests =
-      DecodeDigests(metadata.Text("muster.blocks"), safetensors->data_bytes());
-  if (!digests.ok()) return digests.status();
   header.tensors = *std::move(tensors);
+  if (safetensors->metadata.contains("muster.aliases")) {
+    Result<std::vector<StoredAlias>> aliases = DecodeAliases(metadata.Text("muster.aliases"));
+    if (!aliases.ok()) return aliases.status();
+    header.aliases = *std::move(aliases);
+  }
+  Result<std::vector<std::uint64_t>> digests =
+      DecodeDigests(metadata.Text("muster.blocks"), BlocksOf(header.tensors).size());
+  if (!digests.ok()) return digests.status();
   header.block_digests = *std::move(digests);
-  MUSTER_RETURN_IF_ERROR(PlaceTensors(*safetensors, &header.tensors));
   return header;
 }
 

@@ -8,11 +8,22 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/format.h"
+#include "checkpoint/layout.h"
 #include "protocol/ids.h"
 #include "protocol/status.h"
 
 namespace muster::checkpoint {
+
+// A tensor that is another name of one that is stored.
+struct StoredAlias {
+  std::size_t index = 0;  // in the job's list of tensors
+  std::string name;
+  std::string of;
+  int cut_dimension = kReplicated;
+  friend bool operator==(const StoredAlias&, const StoredAlias&) = default;
+};
+// Those of the list.
+[[nodiscard]] std::vector<StoredAlias> AliasesIn(const std::vector<TensorSpec>& tensors);
 
 struct ShardHeader {
   std::string job;
@@ -21,14 +32,12 @@ struct ShardHeader {
   Rank rank;
   std::int32_t world_size = 0;
   std::vector<StoredTensor> tensors;         // as LayoutOf gives them
-  std::vector<std::uint64_t> block_digests;  // one for each kBlockBytes of the data, begun or full
+  std::vector<StoredAlias> aliases;          // all of the job, in the file of rank 0 alone
+  std::vector<std::uint64_t> block_digests;  // one for each of BlocksOf(tensors)
   friend bool operator==(const ShardHeader&, const ShardHeader&) = default;
 
   [[nodiscard]] std::int64_t data_bytes() const { return tensors.empty() ? 0 : tensors.back().end; }
 };
-
-// Blocks in `data_bytes` bytes of data.
-[[nodiscard]] std::int64_t BlockCount(std::int64_t data_bytes);
 
 // All bytes of the file before its data; its length is a multiple of kDataAlignment and does not
 // depend on the values of the digests, so that it is known before the data is written.

@@ -18,7 +18,7 @@ struct DTypeRow {
   std::int64_t size;
 };
 
-constexpr std::array<DTypeRow, 15> kDTypes = {{
+constexpr std::array<DTypeRow, 19> kDTypes = {{
     {DType::kBool, "BOOL", 1},
     {DType::kU8, "U8", 1},
     {DType::kI8, "I8", 1},
@@ -30,10 +30,14 @@ constexpr std::array<DTypeRow, 15> kDTypes = {{
     {DType::kU64, "U64", 8},
     {DType::kFloat8E4M3, "F8_E4M3", 1},
     {DType::kFloat8E5M2, "F8_E5M2", 1},
+    {DType::kFloat8E8M0, "F8_E8M0", 1},
+    {DType::kFloat8E4M3Fnuz, "F8_E4M3FNUZ", 1},
+    {DType::kFloat8E5M2Fnuz, "F8_E5M2FNUZ", 1},
     {DType::kFloat16, "F16", 2},
     {DType::kBFloat16, "BF16", 2},
     {DType::kFloat32, "F32", 4},
     {DType::kFloat64, "F64", 8},
+    {DType::kComplex64, "C64", 8},
 }};
 
 const DTypeRow& RowOf(DType dtype) {
@@ -109,6 +113,39 @@ Box FindGap(const Shape& shape, std::vector<const Box*> boxes) {
     if (boxes.empty()) break;
   }
   return gap;
+}
+
+// Appends the boxes of elements [begin, end) of the dimensions from `d` on, behind `outer`: the
+// rest of a row that has begun, all whole rows, and the start of a last one.
+void AppendFlat(const Shape& shape, std::size_t d, std::int64_t begin, std::int64_t end,
+                const Box& outer, std::vector<Box>* boxes) {
+  Box box = outer;
+  if (d == shape.size()) {
+    boxes->push_back(std::move(box));
+    return;
+  }
+  std::int64_t row = 1;
+  for (std::size_t inner = d + 1; inner < shape.size(); ++inner) row *= shape[inner];
+  const auto part_of_row = [&](std::int64_t index, std::int64_t from, std::int64_t to) {
+    Box within = outer;
+    within.ranges.push_back({index, index + 1});
+    AppendFlat(shape, d + 1, from, to, within, boxes);
+  };
+  const std::int64_t first = begin / row;
+  if (first == (end - 1) / row && end - begin < row) {
+    return part_of_row(first, begin - first * row, end - first * row);
+  }
+  const std::int64_t whole_begin = (begin + row - 1) / row;
+  const std::int64_t whole_end = end / row;
+  if (begin < whole_begin * row) part_of_row(first, begin - first * row, row);
+  if (whole_begin < whole_end) {
+    box.ranges.push_back({whole_begin, whole_end});
+    for (std::size_t inner = d + 1; inner < shape.size(); ++inner) {
+      box.ranges.push_back({0, shape[inner]});
+    }
+    boxes->push_back(std::move(box));
+  }
+  if (whole_end * row < end) part_of_row(whole_end, 0, end - whole_end * row);
 }
 
 }  // namespace
@@ -232,22 +269,47 @@ Range EvenCut(std::int64_t extent, std::int64_t part, std::int64_t parts) {
   return Range{lo, lo + size + (part < larger ? 1 : 0)};
 }
 
+std::vector<Box> FlatBoxes(const Shape& shape, std::int64_t begin, std::int64_t end) {
+  MUSTER_CHECK(begin >= 0 && begin <= end, "a range of elements");
+  std::vector<Box> boxes;
+  if (begin < end) AppendFlat(shape, 0, begin, end, Box(), &boxes);
+  return boxes;
+}
+
 Box BoxOf(const TensorSpec& tensor, std::int64_t rank, std::int64_t world_size) {
   Box box = Box::Whole(tensor.shape);
   if (!tensor.sharded()) return box;
-  const auto d = static_cast<std::size_t>(tensor.cut_dimension);
-  MUSTER_CHECK(d < tensor.shape.size(), "the cut dimension lies outside of the shape");
-  box.ranges[d] = EvenCut(tensor.shape[d], rank, world_size);
+  MUSTER_CHECK(tensor.cut_dimension >= 0 && tensor.cut_dimension < std::ssize(tensor.shape),
+               "cut along one of its dimensions");
+  Range& range = box.ranges[static_cast<std::size_t>(tensor.cut_dimension)];
+  range = EvenCut(range.hi, rank, world_size);
   return box;
 }
 
-Box StoredBoxOf(const TensorSpec& tensor, std::int64_t rank, std::int64_t world_size) {
-  if (tensor.sharded()) return BoxOf(tensor, rank, world_size);
-  // A scalar cannot be cut; a box of another rank than 0 must still be empty, which takes a range.
-  if (tensor.shape.empty()) return rank == 0 ? Box{} : Box{{Range{0, 0}}};
-  TensorSpec cut = tensor;
-  cut.cut_dimension = 0;
-  return BoxOf(cut, rank, world_size);
+std::vector<Box> BoxesOf(const TensorSpec& tensor, std::int64_t rank, std::int64_t world_size) {
+  MUSTER_CHECK(tensor.cut_dimension != kListed, "no rule says who has which box");
+  if (tensor.cut_dimension == kFlat) {
+    const Range range = EvenCut(Box::Whole(tensor.shape).count(), rank, world_size);
+    return FlatBoxes(tensor.shape, range.lo, range.hi);
+  }
+  Box box = BoxOf(tensor, rank, world_size);
+  if (box.empty()) return {};
+  return {std::move(box)};
+}
+
+std::vector<Box> StoredBoxesOf(const TensorSpec& tensor, std::int64_t rank,
+                               std::int64_t world_size) {
+  if (!tensor.alias_of.empty()) return {};
+  if (tensor.sharded()) return BoxesOf(tensor, rank, world_size);
+  Box box = Box::Whole(tensor.shape);
+  if (box.empty()) return {};
+  if (box.ranges.empty()) {
+    if (rank != 0) return {};
+  } else {
+    box.ranges[0] = EvenCut(box.ranges[0].hi, rank, world_size);
+    if (box.empty()) return {};
+  }
+  return {std::move(box)};
 }
 
 }  // namespace muster

@@ -24,10 +24,14 @@ enum class DType {
   kU64,
   kFloat8E4M3,
   kFloat8E5M2,
+  kFloat8E8M0,
+  kFloat8E4M3Fnuz,
+  kFloat8E5M2Fnuz,
   kFloat16,
   kBFloat16,
   kFloat32,
   kFloat64,
+  kComplex64,
 };
 
 // Bytes of one element.
@@ -75,25 +79,46 @@ struct Box {
 // they are sorted along dimension 0.
 [[nodiscard]] Status TilesExactly(const Shape& shape, std::vector<Box> boxes);
 
+// Values of TensorSpec::cut_dimension that are no dimension.
+inline constexpr int kReplicated = -1;  // every rank holds all of it
+inline constexpr int kFlat = -2;    // its elements in row-major order are cut evenly over the ranks
+inline constexpr int kListed = -3;  // each rank says which boxes it has; no rule knows them
+
 // A tensor of a job's state: what a layout is made of.
 struct TensorSpec {
   std::string name;
   DType dtype = DType::kFloat32;
   Shape shape;
-  // -1: every rank holds all of it. Otherwise it is cut evenly along this dimension over the
-  // ranks, the first (extent mod world size) ranks holding one more.
-  int cut_dimension = -1;
-  [[nodiscard]] bool sharded() const { return cut_dimension >= 0; }
+  // The dimension along which it is cut evenly over the ranks, the first (extent mod world size)
+  // ranks holding one more; or one of the values above.
+  int cut_dimension = kReplicated;
+  // What the elements are, when dtype cannot say it (packed 4-bit floats in kU8): kept, never used.
+  std::string logical_dtype = {};
+  // The name of the tensor that this is another name of (tied weights); empty for none. It has the
+  // same type and shape, and no bytes of its own.
+  std::string alias_of = {};
+  [[nodiscard]] bool sharded() const { return cut_dimension != kReplicated; }
   friend auto operator<=>(const TensorSpec&, const TensorSpec&) = default;
 };
 
 // The range of `extent` that `part` of `parts` gets in an even cut: sizes differ by at most one,
 // larger ones first. REQUIRES: 0 <= part < parts.
 [[nodiscard]] Range EvenCut(std::int64_t extent, std::int64_t part, std::int64_t parts);
+// The boxes that the elements [begin, end) of `shape` in row-major order are, in that order: at
+// most 2 d - 1 for d dimensions, so that their rows one after the other are those very elements.
+// REQUIRES: 0 <= begin <= end <= number of elements.
+[[nodiscard]] std::vector<Box> FlatBoxes(const Shape& shape, std::int64_t begin, std::int64_t end);
+
 // The box that rank `rank` of `world_size` holds of `tensor`; the whole for a replicated one.
+// REQUIRES: not cut kFlat or kListed.
 [[nodiscard]] Box BoxOf(const TensorSpec& tensor, std::int64_t rank, std::int64_t world_size);
-// The box that the rank *stores* in a checkpoint: like BoxOf, but a replicated tensor is cut along
-// dimension 0 over the ranks, so that each byte is written once (a scalar goes to rank 0).
-[[nodiscard]] Box StoredBoxOf(const TensorSpec& tensor, std::int64_t rank, std::int64_t world_size);
+// The same for every rule: one box, none or several; never an empty one. REQUIRES: not cut kListed.
+[[nodiscard]] std::vector<Box> BoxesOf(const TensorSpec& tensor, std::int64_t rank,
+                                       std::int64_t world_size);
+// The boxes that the rank *stores* in a checkpoint: as BoxesOf, but a replicated tensor is cut
+// along dimension 0 over the ranks, so that each byte is written once (a scalar goes to rank 0),
+// and an alias is not stored. REQUIRES: not cut kListed.
+[[nodiscard]] std::vector<Box> StoredBoxesOf(const TensorSpec& tensor, std::int64_t rank,
+                                             std::int64_t world_size);
 
 }  // namespace muster

@@ -220,4 +220,40 @@ void Reader::Integers(const char* name, std::vector<std::int64_t>& values, std::
   }
 }
 
+void Writer::OptionalBoxes(const char* name, const std::vector<ListedBox>& boxes,
+                           std::size_t /*max*/) {
+  if (boxes.empty()) return;
+  Json& list = object_[name] = Json::array();
+  for (const ListedBox& listed : boxes) {
+    Json& item = list.emplace_back(Json::array({listed.tensor}));
+    for (const Range& range : listed.box.ranges) {
+      item.push_back(range.lo);
+      item.push_back(range.hi);
+    }
+  }
+}
+
+void Reader::OptionalBoxes(const char* name, std::vector<ListedBox>& boxes, std::size_t max) {
+  boxes.clear();
+  if (!Has(name)) return;
+  const Json* list = FindList(name, 1, max);
+  if (list == nullptr) return;
+  for (const Json& item : *list) {
+    std::vector<std::int64_t> numbers;
+    for (const Json& number : item) {
+      const std::optional<std::int64_t> value = AsInteger(name, number, 0, kMaxInteger);
+      if (!value.has_value()) return;
+      numbers.push_back(*value);
+    }
+    if (!item.is_array() || numbers.size() % 2 == 0 || numbers.size() > 2 * kMaxDimensions + 1) {
+      return Fail(name, "holds something that is not a tensor with pairs of bounds");
+    }
+    ListedBox& listed = boxes.emplace_back();
+    listed.tensor = numbers[0];
+    for (std::size_t i = 1; i < numbers.size(); i += 2) {
+      listed.box.ranges.push_back({numbers[i], numbers[i + 1]});
+    }
+  }
+}
+
 }  // namespace muster::codec

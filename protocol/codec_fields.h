@@ -35,8 +35,11 @@ inline constexpr std::size_t kMaxPathBytes = 4096;
 inline constexpr std::size_t kMaxRollbacks = 65536;
 // A rank may write several files.
 inline constexpr std::size_t kMaxFiles = std::size_t{4} * kMaxWorldSize;
-// A stored record holds two memberships and a tensor list, each of which fits into a message.
-inline constexpr std::size_t kMaxRecordBytes = 4 * kMaxMessageBytes;
+// A rank's boxes that no rule gives.
+inline constexpr std::size_t kMaxListedBoxes = 4 * kMaxTensors;
+// A stored record holds two memberships and a tensor list, each of which fits into a message; a
+// manifest, tensors and files of checkpoints that are larger than any that a coordinator knows.
+inline constexpr std::size_t kMaxRecordBytes = 100'000'000;
 inline constexpr double kMaxMillis = 1e12;
 
 // A parameter that is written by a Reader and only looked at by a Writer.
@@ -49,7 +52,7 @@ inline constexpr E kLast{};
 template <>
 inline constexpr Code kLast<Code> = Code::kInternal;
 template <>
-inline constexpr DType kLast<DType> = DType::kFloat64;
+inline constexpr DType kLast<DType> = DType::kComplex64;
 template <>
 inline constexpr Cause kLast<Cause> = Cause::kCoordinatorRestart;
 template <>
@@ -138,6 +141,12 @@ class Writer {
   void Integers(const char* name, const std::vector<std::int64_t>& values, std::size_t /*max*/) {
     object_[name] = values;
   }
+  // Left out when it is empty.
+  void OptionalText(const char* name, const std::string& value, std::size_t /*max_bytes*/) {
+    if (!value.empty()) object_[name] = value;
+  }
+  // Left out when there are none; each as a list of tensor and bounds.
+  void OptionalBoxes(const char* name, const std::vector<ListedBox>& boxes, std::size_t max);
   void Require(bool /*holds*/, const char* /*name*/, std::string_view /*why*/) {}
 
  private:
@@ -241,6 +250,11 @@ class Reader {
   }
   // Each from 0 to kMaxInteger.
   void Integers(const char* name, std::vector<std::int64_t>& values, std::size_t max);
+  void OptionalText(const char* name, std::string& value, std::size_t max_bytes) {
+    value.clear();
+    if (Has(name)) Text(name, value, 1, max_bytes);
+  }
+  void OptionalBoxes(const char* name, std::vector<ListedBox>& boxes, std::size_t max);
   // What one field alone cannot show.
   void Require(bool holds, const char* name, std::string_view why) {
     if (!holds) Fail(name, why);

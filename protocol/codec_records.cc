@@ -16,10 +16,12 @@ void Fields(Io& io, Ref<Io, TensorSpec> tensor) {
   io.Text("name", tensor.name, 1, kMaxNameBytes);
   io.Enum("dtype", tensor.dtype);
   io.Integers("shape", tensor.shape, kMaxDimensions);
-  io.Integer("cut_dimension", tensor.cut_dimension, -1,
+  io.Integer("cut_dimension", tensor.cut_dimension, kListed,
              static_cast<std::int64_t>(kMaxDimensions) - 1);
   io.Require(tensor.cut_dimension < static_cast<int>(tensor.shape.size()), "cut_dimension",
              "is not a dimension of the shape");
+  io.OptionalText("logical_dtype", tensor.logical_dtype, kMaxNameBytes);
+  io.OptionalText("alias_of", tensor.alias_of, kMaxNameBytes);
   const Result<std::int64_t> count = CountElements(tensor.shape);
   io.Require(count.ok() && *count <= kMaxInteger / SizeOf(tensor.dtype), "shape",
              "has too many elements");
@@ -59,6 +61,7 @@ void Fields(Io& io, Ref<Io, FileRecord> file) {
   io.Integer("bytes", file.bytes, 0, kMaxInteger);
   io.Hex("header_digest", file.header_digest);
   io.RankFrom("rank", file.rank, 0);
+  io.OptionalBoxes("listed", file.listed, kMaxListedBoxes);
 }
 
 template <class Io>

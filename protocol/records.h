@@ -40,12 +40,21 @@ struct CheckpointKey {
   friend auto operator<=>(const CheckpointKey&, const CheckpointKey&) = default;
 };
 
-// One shard file of a checkpoint. Rank r of W stores StoredBoxOf(tensor, r, W) of each tensor.
+// A box of a tensor that is cut kListed, and whose file has it.
+struct ListedBox {
+  std::int64_t tensor = 0;  // in the order of registration
+  Box box;                  // not empty
+  friend auto operator<=>(const ListedBox&, const ListedBox&) = default;
+};
+
+// One shard file of a checkpoint. Rank r of W stores StoredBoxesOf(tensor, r, W) of each tensor,
+// and of those that are cut kListed what it lists.
 struct FileRecord {
   std::string name;  // within the checkpoint's directory
   std::int64_t bytes = 0;
   std::uint64_t header_digest = 0;  // XXH3-64 of the header with its block digests: seals the file
   Rank rank;
+  std::vector<ListedBox> listed = {};  // ascending
   friend bool operator==(const FileRecord&, const FileRecord&) = default;
 };
 

@@ -53,7 +53,9 @@ void World::Exchanged(Process& p, const OpKey& key) {
     auto plan = worker::PlanTransfers(tensor, record, rank);
     if (!plan.ok()) return verdict_.Violate("S5", plan.status().message());
     for (const worker::Transfer& transfer : plan->incoming) {
-      take(transfer.peer, transfer.box.ranges[0].lo, transfer.box.ranges[0].hi);
+      for (const Box& box : transfer.boxes) {
+        take(transfer.peer, box.ranges[0].lo, box.ranges[0].hi);
+      }
     }
   } else {
     take(worker::HoldersOf(record).first, 0, kElements);
@@ -145,9 +147,10 @@ void World::Snapshot(Process& p) {
   const GenerationRecord* record = p.session->started_record();
   if (record == nullptr) return Tell(p, worker::SnapshotTaken{});
   const Rank rank = p.session->RankIn(*record);
-  const Box box = StoredBoxOf(spec_.tensors.front(), rank.value(), record->world_size());
+  const auto boxes = StoredBoxesOf(spec_.tensors.front(), rank.value(), record->world_size());
+  const Range stored = boxes.empty() ? Range() : boxes.front().ranges[0];
   FileDone file{FileWork::kShard, key, record->lineage, rank, record->world_size()};
-  file.piece = {box.ranges[0].lo, box.ranges[0].hi, p.held.state, p.held.step};
+  file.piece = {stored.lo, stored.hi, p.held.state, p.held.step};
   Tell(p, worker::SnapshotTaken{});
   Later(p.index, Duration::Millis(5) + Delay(20), file);
 }

@@ -78,6 +78,12 @@ Status ValidateTensors(const JobSpec& spec) {
       return InvalidArgument(fmt::format("tensor {} is cut along dimension {}, but has only {}",
                                          tensor.name, tensor.cut_dimension, tensor.shape.size()));
     }
+    if (tensor.cut_dimension < kFlat) {
+      return InvalidArgument(
+          fmt::format("tensor {} is cut by a list of boxes, which fits a single world size: cut it "
+                      "along a dimension or flat",
+                      tensor.name));
+    }
     if (tensor.sharded() && spec.checkpoint_directory.empty()) {
       return InvalidArgument(
           fmt::format("tensor {} is sharded, so its only copy can die with a worker: set a "
@@ -148,8 +154,9 @@ std::string DifferenceOf(const JobSpec& running, const JobSpec& offered) {
     const TensorSpec& b = offered.tensors[i];
     if (a == b) continue;
     const auto describe = [](const TensorSpec& t) {
-      return fmt::format("{} {} [{}] cut {}", t.name, DTypeName(t.dtype), fmt::join(t.shape, ","),
-                         t.cut_dimension);
+      return fmt::format("{} {}{} [{}] cut {}{}", t.name, DTypeName(t.dtype), t.logical_dtype,
+                         fmt::join(t.shape, ","), t.cut_dimension,
+                         t.alias_of.empty() ? "" : " alias of " + t.alias_of);
     };
     add(fmt::format("tensor {}", i).c_str(), describe(a), describe(b));
     break;  // one is enough to find the mistake

@@ -17,7 +17,7 @@ std::optional<Rank> FirstLostShard(const RestoreView& view) {
   for (std::int32_t r = 0; r < world; ++r) {
     if (held.contains(Rank(r))) continue;
     for (const TensorSpec& tensor : *view.tensors) {
-      if (tensor.sharded() && !BoxOf(tensor, r, world).empty()) return Rank(r);
+      if (tensor.sharded() && !BoxesOf(tensor, r, world).empty()) return Rank(r);
     }
   }
   return std::nullopt;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoint/digest.h"
+#include "checkpoint/layout.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/shard_header.h"
 #include "tests/checkpoint/support.h"
@@ -50,7 +51,7 @@ TEST(Layout, TilesEveryTensor) {
   for (std::int32_t world_size = 1; world_size <= 20; ++world_size) {
     std::vector<std::vector<Box>> boxes(tensors.size());
     for (std::int32_t r = 0; r < world_size; ++r) {
-      const auto layout = LayoutOf(tensors, Rank(r), world_size);
+      const auto layout = LayoutOf(tensors, Rank(r), world_size, {});
       ASSERT_TRUE(layout.ok());
       std::int64_t position = 0;
       for (const StoredTensor& tensor : *layout) {
@@ -76,7 +77,7 @@ TEST(Tensors, ThatCannotBeStored) {
       {{"a", DType::kU8, {1}, -1}, {"a", DType::kI8, {1}, -1}},
       {{"a", DType::kU8, {-1}, -1}},
       {{"a", DType::kU8, {1}, 1}},
-      {{"a", DType::kU8, {1}, -2}},
+      {{"a", DType::kU8, {1}, -4}},
       {{"a", DType::kU8, {}, 0}},
       {{"a", DType::kU8, {std::int64_t{1} << 32U, std::int64_t{1} << 32U}, -1}},
       {{"a", DType::kFloat64, {std::int64_t{1} << 60U}, -1}},
@@ -140,16 +141,16 @@ TEST(Manifest, NoticesAnyDamage) {
 }
 
 TEST(Manifest, OfAnotherFormatIsSaidToBe) {
-  std::string text = R"({"muster_manifest":2,"checkpoint":{},"digest":")";
+  std::string text = R"({"muster_manifest":3,"checkpoint":{},"digest":")";
   text += ToHex(DigestOf(text));
   text += "\"}\n";
   EXPECT_EQ(DecodeManifest(text).status().code(), Code::kFailedPrecondition);
 }
 
 ShardHeader ExampleHeader() {
-  ShardHeader header{"job", Key(5, 2), Lineage(9), Rank(1), 3, {}, {}};
-  header.tensors = *LayoutOf(VariedTensors(), Rank(1), 3);
-  header.block_digests = {0x1122334455667788};
+  ShardHeader header{"job", Key(5, 2), Lineage(9), Rank(1), 3, {}, {}, {}};
+  header.tensors = *LayoutOf(VariedTensors(), Rank(1), 3, {});
+  header.block_digests.resize(BlocksOf(header.tensors).size(), 0x1122334455667788);
   return header;
 }
 
@@ -186,7 +187,7 @@ TEST(ShardHeader, RefusesNamesThatCollide) {
   // The first half of "a" is stored as "a[0:1]", which is also the name of the other tensor.
   ShardHeader header = ExampleHeader();
   header.tensors =
-      *LayoutOf({{"a", DType::kU8, {2}, 0}, {"a[0:1]", DType::kU8, {1}, -1}}, Rank(0), 2);
+      *LayoutOf({{"a", DType::kU8, {2}, 0}, {"a[0:1]", DType::kU8, {1}, -1}}, Rank(0), 2, {});
   EXPECT_EQ(EncodeShardHeader(header).status().code(), Code::kInvalidArgument);
 }
 

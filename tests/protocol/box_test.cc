@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "protocol/prng.h"
+#include "protocol/tiling.h"
 
 namespace muster {
 namespace {
@@ -177,23 +178,77 @@ TEST(Layout, BoxesOfAllRanksTileEveryTensor) {
       {"scalar", DType::kFloat32, {}, -1},     {"replicated", DType::kFloat32, {7, 3}, -1},
       {"rows", DType::kFloat32, {5, 4}, 0},    {"columns", DType::kBFloat16, {2, 13}, 1},
       {"empty", DType::kFloat32, {0, 4}, 0},   {"one", DType::kI64, {1}, 0},
-      {"empty too", DType::kFloat32, {0}, -1},
+      {"empty too", DType::kFloat32, {0}, -1}, {"flat", DType::kFloat32, {3, 2, 5}, kFlat},
+      {"flat scalar", DType::kI64, {}, kFlat}, {"flat empty", DType::kI64, {2, 0}, kFlat},
   };
   for (const TensorSpec& tensor : tensors) {
     for (std::int64_t world = 1; world <= 16; ++world) {
       std::vector<Box> stored;
       for (std::int64_t rank = 0; rank < world; ++rank) {
-        stored.push_back(StoredBoxOf(tensor, rank, world));
+        const std::vector<Box> held = BoxesOf(tensor, rank, world);
+        for (const Box& box : StoredBoxesOf(tensor, rank, world)) stored.push_back(box);
         if (tensor.sharded()) {
-          EXPECT_EQ(BoxOf(tensor, rank, world), stored.back());
-        } else {
-          EXPECT_EQ(BoxOf(tensor, rank, world), Box::Whole(tensor.shape));
+          EXPECT_EQ(held, StoredBoxesOf(tensor, rank, world));
+        } else if (!Box::Whole(tensor.shape).empty()) {
+          EXPECT_EQ(held, std::vector<Box>{Box::Whole(tensor.shape)});
         }
       }
       const Status status = TilesExactly(tensor.shape, stored);
       EXPECT_TRUE(status.ok()) << tensor.name << " over " << world << ": " << status.ToString();
     }
   }
+}
+
+// The boxes of every flat range are its elements, in their order, and few.
+TEST(FlatBoxes, AreTheElementsOfTheRange) {
+  for (const Shape& shape :
+       std::vector<Shape>{{}, {7}, {3, 4}, {1, 5}, {5, 1}, {2, 3, 4}, {3, 1, 2, 3}}) {
+    const std::int64_t count = *CountElements(shape);
+    for (std::int64_t begin = 0; begin <= count; ++begin) {
+      for (std::int64_t end = begin; end <= count; ++end) {
+        std::int64_t next = begin;
+        const std::vector<Box> boxes = FlatBoxes(shape, begin, end);
+        EXPECT_LE(boxes.size(), std::max<std::size_t>(1, 2 * shape.size() - 1));
+        for (const Box& box : boxes) {
+          ASSERT_TRUE(Fits(box, shape));
+          // A box whose first element is `next` and whose last is as far away as it has elements is
+          // one stretch of the flat order.
+          std::int64_t first = 0;
+          std::int64_t last = 0;
+          for (std::size_t d = 0; d < shape.size(); ++d) {
+            first = first * shape[d] + box.ranges[d].lo;
+            last = last * shape[d] + box.ranges[d].hi - 1;
+          }
+          EXPECT_EQ(first, next);
+          EXPECT_EQ(last, next + box.count() - 1);
+          next += box.count();
+        }
+        EXPECT_EQ(next, end);
+      }
+    }
+  }
+}
+
+TEST(Layout, AnAliasIsHeldAndNotStored) {
+  TensorSpec alias{"b", DType::kFloat32, {4}, 0};
+  alias.alias_of = "a";
+  EXPECT_EQ(BoxesOf(alias, 1, 2), std::vector<Box>{(Box{{{2, 4}}})});
+  EXPECT_TRUE(StoredBoxesOf(alias, 1, 2).empty());
+}
+
+TEST(Tiling, LooksAtListedBoxesAlone) {
+  const std::vector<TensorSpec> tensors = {{"a", DType::kU8, {4, 4}, kListed},
+                                           {"b", DType::kU8, {4}, 0}};
+  std::vector<FileRecord> files(2);
+  files[0].listed = {{0, Box{{{0, 4}, {0, 2}}}}};
+  EXPECT_FALSE(CheckTiling(tensors, files).ok());
+  files[1].listed = {{0, Box{{{0, 2}, {2, 4}}}}, {0, Box{{{2, 4}, {2, 4}}}}};
+  EXPECT_TRUE(CheckTiling(tensors, files).ok());
+  files[1].listed.push_back({0, Box{{{3, 4}, {3, 4}}}});
+  EXPECT_NE(CheckTiling(tensors, files).message().find("tensor a"), std::string::npos);
+  files[1].listed.pop_back();
+  files[1].listed.push_back({1, Box{{{0, 4}}}});  // cut by rule: nothing to list
+  EXPECT_EQ(CheckTiling(tensors, files).code(), Code::kInvalidArgument);
 }
 
 }  // namespace

@@ -11,7 +11,14 @@ namespace muster::worker {
 
 namespace {
 constexpr std::align_val_t kAlignment{64};
+
+// Along a dimension: one box, also when it is empty, so that its place is known.
+std::vector<Box> PartOf(const TensorSpec& spec, Rank rank, std::int32_t world_size) {
+  if (spec.cut_dimension == kFlat) return BoxesOf(spec, rank.value(), world_size);
+  return {BoxOf(spec, rank.value(), world_size)};
 }
+
+}  // namespace
 
 AlignedBytes::AlignedBytes(std::size_t size)
     : bytes_(size == 0 ? nullptr : static_cast<std::byte*>(::operator new(size, kAlignment))),
@@ -19,6 +26,17 @@ AlignedBytes::AlignedBytes(std::size_t size)
 
 void AlignedBytes::Free::operator()(std::byte* bytes) const {
   ::operator delete(bytes, kAlignment);
+}
+
+std::vector<BoxBytes> TensorSlot::Split(const std::vector<Box>& of,
+                                        std::span<std::byte> bytes) const {
+  std::vector<BoxBytes> split;
+  for (const Box& box : of) {
+    const auto size = static_cast<std::size_t>(box.count() * SizeOf(spec.dtype));
+    split.push_back({box, bytes.first(size)});
+    bytes = bytes.subspan(size);
+  }
+  return split;
 }
 
 void StateTable::Fail(Status status) {
@@ -71,10 +89,11 @@ Status StateTable::BeginCut(Generation generation, Rank rank, std::int32_t world
   DropCut();
   for (const auto& slot : slots_) {
     if (slot->kind != TensorKind::kSharded) continue;
-    slot->next_box = BoxOf(slot->spec, rank.value(), world_size);
+    slot->next_boxes = PartOf(slot->spec, rank, world_size);
     slot->keeps = same_cut;
     if (same_cut) continue;
-    const std::int64_t bytes = slot->next_box.count() * SizeOf(slot->spec.dtype);
+    std::int64_t bytes = 0;
+    for (const Box& box : slot->next_boxes) bytes += box.count() * SizeOf(slot->spec.dtype);
     try {
       slot->next = AlignedBytes(static_cast<std::size_t>(bytes));
     } catch (const std::bad_alloc&) {
@@ -92,7 +111,7 @@ void StateTable::AdoptCut(Generation generation) {
   cutting_.reset();
   for (const auto& slot : slots_) {
     if (slot->kind != TensorKind::kSharded) continue;
-    slot->box = std::move(slot->next_box);
+    slot->boxes = std::move(slot->next_boxes);
     if (!slot->keeps) slot->held = std::move(slot->next);
     slot->next = AlignedBytes();
   }

@@ -35,24 +35,39 @@ class AlignedBytes {
   std::size_t size_ = 0;
 };
 
-enum class TensorKind { kReplicated, kSharded, kDerived };
+enum class TensorKind { kReplicated, kSharded, kDerived, kAlias };
+
+// A box of a rank's part of a tensor, and its bytes, row-major.
+struct BoxBytes {
+  Box box;
+  std::span<std::byte> bytes;
+};
 
 struct TensorSlot {
   TensorKind kind = TensorKind::kReplicated;
-  TensorSpec spec;                     // of a derived tensor: that of its source, not cut
+  TensorSpec spec;  // of a derived tensor: that of its source, not cut; of an alias: of the other
   std::span<std::byte> memory;         // the user's; of replicated and derived tensors
   std::vector<std::byte> fill;         // sharded: one element
   std::span<const std::byte> initial;  // sharded: the whole tensor; empty: `fill` counts
   std::shared_ptr<TensorSlot> from;    // derived
 
-  Box box;  // sharded: the held cut
+  // Sharded: the held cut, as boxes whose bytes lie one behind the other in `held`. One, which may
+  // be empty, when it is cut along a dimension.
+  std::vector<Box> boxes;
   AlignedBytes held;
-  Box next_box;  // the cut of the generation being formed
+  std::vector<Box> next_boxes;  // the cut of the generation being formed
   AlignedBytes next;
   bool keeps = false;  // `next` is `held` itself: the cut does not change
 
   // Where the cut being formed is to be written, or `held` when it does not change.
   [[nodiscard]] std::span<std::byte> Target() const { return keeps ? held.span() : next.span(); }
+  // The boxes of the two cuts with their bytes.
+  [[nodiscard]] std::vector<BoxBytes> Held() const { return Split(boxes, held.span()); }
+  [[nodiscard]] std::vector<BoxBytes> Next() const { return Split(next_boxes, next.span()); }
+
+ private:
+  [[nodiscard]] std::vector<BoxBytes> Split(const std::vector<Box>& of,
+                                            std::span<std::byte> bytes) const;
 };
 
 class StateTable {
@@ -65,7 +80,7 @@ class StateTable {
 
   // All tensors in the order of registration.
   [[nodiscard]] const std::vector<std::shared_ptr<TensorSlot>>& slots() const { return slots_; }
-  // Those that are saved: all but derived ones. What the job's spec lists.
+  // What the job's spec lists, in its order: all but derived ones. Aliases have no bytes.
   [[nodiscard]] std::vector<TensorSpec> Specs() const;
   [[nodiscard]] std::vector<TensorSlot*> Stored() const;
   [[nodiscard]] bool HasShards() const;

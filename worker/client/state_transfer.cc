@@ -9,6 +9,7 @@
 
 #include "checkpoint/reader.h"
 #include "checkpoint/reshard.h"
+#include "protocol/check.h"
 #include "worker/core/transfer_plan.h"
 
 namespace muster::worker {
@@ -18,15 +19,45 @@ namespace {
 using Incoming = std::vector<std::span<std::byte>>;
 using Outgoing = std::vector<std::span<const std::byte>>;
 
-// Where the elements of `part` lie in a buffer that holds `box`, when they lie there in one piece.
-std::optional<std::size_t> OffsetOf(const Box& box, const Box& part) {
-  const checkpoint::RunCursor cursor(box, part, part);
-  if (!cursor.valid() || cursor.run().count != part.count()) return std::nullopt;
-  return static_cast<std::size_t>(cursor.run().from);
+std::size_t BytesOf(const TensorSpec& spec, const std::vector<Box>& boxes) {
+  std::int64_t bytes = 0;
+  for (const Box& box : boxes) bytes += box.count() * SizeOf(spec.dtype);
+  return static_cast<std::size_t>(bytes);
 }
 
-std::size_t BytesOf(const TensorSpec& spec, const Box& box) {
-  return static_cast<std::size_t>(box.count() * SizeOf(spec.dtype));
+// The one of a rank's boxes that `part` lies in.
+const BoxBytes& HolderOf(const std::vector<BoxBytes>& held, const Box& part) {
+  const auto holder = std::ranges::find_if(
+      held, [&](const BoxBytes& one) { return Intersect(one.box, part) == part; });
+  MUSTER_CHECK(holder != held.end(), "a transfer is of boxes that both sides have");
+  return *holder;
+}
+
+// Where the bytes of a transfer lie among the rank's own, when they lie there in one piece.
+std::optional<std::span<std::byte>> OnePiece(const std::vector<BoxBytes>& held,
+                                             const std::vector<Box>& boxes, std::size_t element) {
+  if (boxes.size() != 1) return std::nullopt;
+  const BoxBytes& holder = HolderOf(held, boxes[0]);
+  const checkpoint::RunCursor cursor(checkpoint::RowMajor(holder.box),
+                                     checkpoint::RowMajor(boxes[0]), boxes[0]);
+  if (!cursor.valid() || cursor.run().count != boxes[0].count()) return std::nullopt;
+  return holder.bytes.subspan(static_cast<std::size_t>(cursor.run().from) * element,
+                              static_cast<std::size_t>(cursor.run().count) * element);
+}
+
+// Copies between the rank's own boxes and the bytes of a transfer, box after box.
+void Pack(const std::vector<BoxBytes>& held, const std::vector<Box>& boxes, std::int64_t element,
+          std::span<std::byte> packed, bool unpack) {
+  for (const Box& box : boxes) {
+    const BoxBytes& holder = HolderOf(held, box);
+    const auto bytes = packed.first(static_cast<std::size_t>(box.count() * element));
+    if (unpack) {
+      checkpoint::CopyBox(box, bytes, holder.box, holder.bytes, box, element);
+    } else {
+      checkpoint::CopyBox(holder.box, holder.bytes, box, bytes, box, element);
+    }
+    packed = packed.subspan(bytes.size());
+  }
 }
 
 // Does every member keep its rank in a world of the same size? Then no shard moves.
@@ -39,43 +70,40 @@ bool SameCut(const GenerationRecord& record) {
 }
 
 Status MoveShard(TensorSlot& slot, Communicator& communicator, const GenerationRecord& record,
-                 std::int64_t* bytes) {
+                 std::int64_t* bytes_received) {
   const Rank rank = communicator.rank();
   Result<TransferPlan> plan = PlanTransfers(slot.spec, record, rank);
   if (!plan.ok()) return plan.status();
   const auto world_size = static_cast<std::size_t>(communicator.world_size());
-  const auto element = static_cast<std::size_t>(SizeOf(slot.spec.dtype));
+  const std::int64_t element = SizeOf(slot.spec.dtype);
+  const std::vector<BoxBytes> held = slot.Held();
+  const std::vector<BoxBytes> next = slot.Next();
   Outgoing outgoing(world_size);
   Incoming incoming(world_size);
-  std::deque<AlignedBytes> packed;  // parts that do not lie in one piece
+  std::deque<AlignedBytes> packed;  // of those transfers that do not lie in one piece
   for (const Transfer& transfer : plan->outgoing) {
-    const auto peer = static_cast<std::size_t>(transfer.peer.value());
-    const std::size_t size = BytesOf(slot.spec, transfer.box);
-    if (const auto offset = OffsetOf(slot.box, transfer.box)) {
-      outgoing[peer] = slot.held.span().subspan(*offset * element, size);
-      continue;
+    auto bytes = OnePiece(held, transfer.boxes, static_cast<std::size_t>(element));
+    if (!bytes) {
+      bytes = packed.emplace_back(BytesOf(slot.spec, transfer.boxes)).span();
+      Pack(held, transfer.boxes, element, *bytes, /*unpack=*/false);
     }
-    const std::span<std::byte> into = packed.emplace_back(size).span();
-    checkpoint::CopyBox(slot.box, slot.held.span(), transfer.box, into, transfer.box,
-                        SizeOf(slot.spec.dtype));
-    outgoing[peer] = into;
+    outgoing[static_cast<std::size_t>(transfer.peer.value())] = *bytes;
   }
   std::vector<const Transfer*> scattered;
   for (const Transfer& transfer : plan->incoming) {
-    const auto peer = static_cast<std::size_t>(transfer.peer.value());
-    const std::size_t size = BytesOf(slot.spec, transfer.box);
-    if (transfer.peer != rank) *bytes += static_cast<std::int64_t>(size);
-    if (const auto offset = OffsetOf(slot.next_box, transfer.box)) {
-      incoming[peer] = slot.next.span().subspan(*offset * element, size);
-      continue;
+    const std::size_t size = BytesOf(slot.spec, transfer.boxes);
+    if (transfer.peer != rank) *bytes_received += static_cast<std::int64_t>(size);
+    auto bytes = OnePiece(next, transfer.boxes, static_cast<std::size_t>(element));
+    if (!bytes) {
+      bytes = packed.emplace_back(size).span();
+      scattered.push_back(&transfer);
     }
-    incoming[peer] = packed.emplace_back(size).span();
-    scattered.push_back(&transfer);
+    incoming[static_cast<std::size_t>(transfer.peer.value())] = *bytes;
   }
   MUSTER_RETURN_IF_ERROR(communicator.Exchange(outgoing, incoming));
   for (const Transfer* transfer : scattered) {
-    checkpoint::CopyBox(transfer->box, incoming[static_cast<std::size_t>(transfer->peer.value())],
-                        slot.next_box, slot.next.span(), transfer->box, SizeOf(slot.spec.dtype));
+    Pack(next, transfer->boxes, element, incoming[static_cast<std::size_t>(transfer->peer.value())],
+         /*unpack=*/true);
   }
   return {};
 }
@@ -109,7 +137,7 @@ Status RestoreLive(StateTable& table, Communicator& communicator, const Generati
   for (TensorSlot* slot : table.Stored()) {
     if (slot->kind == TensorKind::kSharded) {
       if (!same_cut) MUSTER_RETURN_IF_ERROR(MoveShard(*slot, communicator, record, bytes));
-    } else if (!holders.all) {
+    } else if (slot->kind == TensorKind::kReplicated && !holders.all) {
       MUSTER_RETURN_IF_ERROR(SpreadReplica(*slot, communicator, record, holders.first, bytes));
     }
   }
@@ -119,9 +147,11 @@ Status RestoreLive(StateTable& table, Communicator& communicator, const Generati
 void FillShard(TensorSlot& slot) {
   const std::span<std::byte> target = slot.next.span();
   if (slot.fill.empty()) {
-    if (target.empty()) return;
-    checkpoint::CopyBox(Box::Whole(slot.spec.shape), slot.initial, slot.next_box, target,
-                        slot.next_box, SizeOf(slot.spec.dtype));
+    for (const BoxBytes& part : slot.Next()) {
+      if (part.box.empty()) continue;
+      checkpoint::CopyBox(Box::Whole(slot.spec.shape), slot.initial, part.box, part.bytes, part.box,
+                          SizeOf(slot.spec.dtype));
+    }
     return;
   }
   for (std::size_t at = 0; at < target.size(); at += slot.fill.size()) {
@@ -142,6 +172,7 @@ Status RestoreInitial(StateTable& table, Communicator& communicator, std::int64_
       FillShard(*slot);
       continue;
     }
+    if (slot->kind != TensorKind::kReplicated) continue;
     MUSTER_RETURN_IF_ERROR(communicator.Broadcast(slot->memory, Rank(0)));
     if (communicator.rank() != Rank(0)) *bytes += static_cast<std::int64_t>(slot->memory.size());
   }
@@ -160,9 +191,12 @@ Status RestoreCheckpoint(StateTable& table, const Restore& restore, checkpoint::
   std::vector<checkpoint::WantedBox> wanted;
   const std::vector<TensorSlot*> stored = table.Stored();
   for (std::size_t i = 0; i < stored.size(); ++i) {
-    const bool sharded = stored[i]->kind == TensorKind::kSharded;
-    wanted.push_back({i, sharded ? stored[i]->next_box : Box::Whole(stored[i]->spec.shape),
-                      sharded ? stored[i]->next.span() : stored[i]->memory});
+    const TensorSlot& slot = *stored[i];
+    if (slot.kind == TensorKind::kReplicated) {
+      wanted.push_back({i, Box::Whole(slot.spec.shape), slot.memory});
+    } else if (slot.kind == TensorKind::kSharded) {
+      for (BoxBytes& part : slot.Next()) wanted.push_back({i, std::move(part.box), part.bytes});
+    }
   }
   Result<checkpoint::LoadReport> report = checkpoint::LoadBoxes(fs, root, manifest->record, wanted);
   if (!report.ok()) return report.status();
@@ -203,7 +237,7 @@ Status GatherDerived(StateTable& table, Communicator& communicator) {
     std::size_t before = 0;
     for (std::int32_t rank = 0; rank < world_size; ++rank) {
       counts.push_back(static_cast<std::int64_t>(
-          BytesOf(slot->spec, BoxOf(slot->from->spec, rank, world_size))));
+          BytesOf(slot->spec, BoxesOf(slot->from->spec, rank, world_size))));
       if (rank < communicator.rank().value()) before += static_cast<std::size_t>(counts.back());
     }
     const std::span<const std::byte> own = slot->from->held.span();

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "protocol/check.h"
 #include "protocol/limits.h"
 #include "worker/client/state_table.h"
 
@@ -43,6 +45,7 @@ Status CheckTensor(const TensorSpec& spec, std::int64_t memory) {
 }
 
 Status CheckCut(const TensorSpec& spec) {
+  if (spec.cut_dimension == kFlat) return {};
   if (spec.cut_dimension >= 0 && spec.cut_dimension < static_cast<int>(spec.shape.size()))
     return {};
   return InvalidArgument(fmt::format("tensor '{}' cannot be cut along dimension {}: it has {}",
@@ -73,7 +76,7 @@ ShardedTensor TrainingState::AddSharded(const std::string& name, DType dtype, co
   auto slot = std::make_shared<TensorSlot>();
   slot->kind = TensorKind::kSharded;
   slot->spec = {name, dtype, shape, cut.dimension};
-  slot->box.ranges.assign(shape.size(), Range{});
+  if (cut.dimension != kFlat) slot->boxes = {Box{std::vector<Range>(shape.size())}};
   Result<std::vector<std::byte>> element = worker::EncodeElement(dtype, fill.value);
   Status status = CheckTensor(slot->spec, -1);
   if (status.ok()) status = CheckCut(slot->spec);
@@ -92,7 +95,7 @@ ShardedTensor TrainingState::AddSharded(const std::string& name, DType dtype, co
   auto slot = std::make_shared<TensorSlot>();
   slot->kind = TensorKind::kSharded;
   slot->spec = {name, dtype, shape, cut.dimension};
-  slot->box.ranges.assign(shape.size(), Range{});
+  if (cut.dimension != kFlat) slot->boxes = {Box{std::vector<Range>(shape.size())}};
   slot->initial = initial;
   Status status = CheckTensor(slot->spec, static_cast<std::int64_t>(initial.size()));
   if (status.ok()) status = CheckCut(slot->spec);
@@ -102,6 +105,26 @@ ShardedTensor TrainingState::AddSharded(const std::string& name, DType dtype, co
   }
   table_->Add(slot);
   return ShardedTensor(std::move(slot));
+}
+
+void TrainingState::AddAlias(const std::string& name, const std::string& of) {
+  const auto& slots = table_->slots();
+  const auto target = std::ranges::find_if(slots, [&](const auto& slot) {
+    return slot->spec.name == of && slot->kind != TensorKind::kDerived &&
+           slot->kind != TensorKind::kAlias;
+  });
+  if (target == slots.end()) {
+    return table_->Fail(InvalidArgument(
+        fmt::format("tensor '{}' is another name of '{}', which was not added before", name, of)));
+  }
+  auto slot = std::make_shared<TensorSlot>();
+  slot->kind = TensorKind::kAlias;
+  slot->spec = (*target)->spec;
+  slot->spec.name = name;
+  slot->spec.alias_of = of;
+  Status status = CheckTensor(slot->spec, -1);
+  if (!status.ok()) return table_->Fail(std::move(status));
+  table_->Add(std::move(slot));
 }
 
 void TrainingState::AddDerived(const std::string& name, const ShardedTensor& from,
@@ -117,11 +140,10 @@ void TrainingState::AddDerived(const std::string& name, const ShardedTensor& fro
   slot->spec.cut_dimension = -1;
   slot->memory = memory;
   slot->from = from.slot_;
-  if (from.slot_->spec.cut_dimension != 0) {
+  if (from.slot_->spec.cut_dimension != 0 && from.slot_->spec.cut_dimension != kFlat) {
     return table_->Fail(
         Unimplemented(fmt::format("tensor '{}' is derived from '{}', which is cut along dimension "
-                                  "{}: only dimension 0 can be "
-                                  "gathered",
+                                  "{}: only what is cut flat or along dimension 0 can be gathered",
                                   name, from.name(), from.slot_->spec.cut_dimension)));
   }
   Status status = CheckTensor(slot->spec, static_cast<std::int64_t>(memory.size()));
@@ -134,7 +156,22 @@ const std::string& ShardedTensor::name() const {
   return slot_ ? slot_->spec.name : kNone;
 }
 
-Box ShardedTensor::box() const { return slot_ ? slot_->box : Box{std::vector<Range>(1)}; }
+Box ShardedTensor::box() const {
+  if (!slot_) return Box{std::vector<Range>(1)};
+  MUSTER_CHECK(slot_->spec.cut_dimension != kFlat, "boxes() and elements() are for flat cuts");
+  return slot_->boxes.front();
+}
+
+std::vector<Box> ShardedTensor::boxes() const { return slot_ ? slot_->boxes : std::vector<Box>(); }
+
+Range ShardedTensor::elements() const {
+  if (!slot_ || slot_->boxes.empty()) return {};
+  std::int64_t first = 0;
+  for (std::size_t d = 0; d < slot_->spec.shape.size(); ++d) {
+    first = first * slot_->spec.shape[d] + slot_->boxes.front().ranges[d].lo;
+  }
+  return {first, first + std::ssize(bytes()) / SizeOf(slot_->spec.dtype)};
+}
 
 std::span<std::byte> ShardedTensor::bytes() const {
   return slot_ ? slot_->held.span() : std::span<std::byte>();

@@ -56,7 +56,11 @@ template <class T>
 struct Cut {
   // Evenly along `dimension`: the first (extent mod world size) ranks hold one more.
   [[nodiscard]] static Cut Even(int dimension) { return Cut{dimension}; }
-  int dimension = 0;
+  // Evenly by its elements in row-major order, whatever its shape, as ZeRO and FSDP do it: the
+  // first (elements mod world size) ranks hold one more. There is no padding, neither here nor
+  // stored.
+  [[nodiscard]] static Cut Flat() { return Cut{kFlat}; }
+  int dimension = 0;  // or kFlat
 };
 
 // What a sharded tensor holds at step 0, in every element; converted to its dtype.
@@ -75,8 +79,13 @@ class ShardedTensor {
 
   [[nodiscard]] const std::string& name() const;
   // This rank's part, in the coordinates of the whole tensor. Empty before the first BeginStep().
+  // REQUIRES: cut along a dimension.
   [[nodiscard]] Box box() const;
-  // The part's elements, row-major, `box().count() * SizeOf(dtype)` bytes.
+  // The same for any cut, as boxes whose elements lie one behind the other in bytes().
+  [[nodiscard]] std::vector<Box> boxes() const;
+  // The same of a tensor that is cut flat: which of its elements in row-major order.
+  [[nodiscard]] Range elements() const;
+  // The part's elements, each box row-major.
   [[nodiscard]] std::span<std::byte> bytes() const;
   // The same as elements of type T; empty when T is not the tensor's dtype.
   template <class T>
@@ -127,7 +136,12 @@ class TrainingState {
   ShardedTensor AddSharded(const std::string& name, DType dtype, const Shape& shape, Cut cut,
                            std::span<const std::byte> initial);
 
-  // A full copy, in the user's memory, of a tensor that is cut along dimension 0: never saved, but
+  // Another name of a tensor that was added before (tied weights): it is stored once, and whoever
+  // reads the checkpoint finds it under both names.
+  void AddAlias(const std::string& name, const std::string& of);
+
+  // A full copy, in the user's memory, of a tensor that is cut along dimension 0 or flat: never
+  // saved, but
   // gathered from all ranks by BeginStep(), before it returns. What a forward pass needs of weights
   // whose owners update them. `memory` may be the very `initial` of the tensor.
   void AddDerived(const std::string& name, const ShardedTensor& from, std::span<std::byte> memory);

@@ -12,14 +12,15 @@
 
 namespace muster::worker {
 
-// One box between this rank and `peer` (a rank of the new generation; can be this rank itself).
+// What goes between this rank and `peer` (a rank of the new generation; can be this rank itself):
+// the boxes one after the other, each row-major.
 struct Transfer {
   Rank peer;
-  Box box;
+  std::vector<Box> boxes;  // in the order of the old boxes, then of the new ones; none is empty
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };
 
-// At most one outgoing and one incoming box per peer: a rank held one box before and gets one now.
+// At most one outgoing and one incoming transfer per peer.
 struct TransferPlan {
   std::vector<Transfer> outgoing;  // by peer
   std::vector<Transfer> incoming;  // by peer

@@ -181,8 +181,8 @@ TEST(TransferPlan, BothEndsDeriveTheSameBoxesAndEveryElementComesExactlyOnce) {
         static_cast<std::int32_t>(std::ranges::count_if(previous, [](int p) { return p >= 0; }));
     const GenerationRecord record = Live(previous, base);
     const std::int32_t size = record.world_size();
-    for (const TensorSpec& tensor :
-         {Cut({10}, 0), Cut({3, 7}, 1), Cut({2, 5, 3}, 1), Cut({2}, 0), Cut({0, 4}, 0)}) {
+    for (const TensorSpec& tensor : {Cut({10}, 0), Cut({3, 7}, 1), Cut({2, 5, 3}, 1), Cut({2}, 0),
+                                     Cut({0, 4}, 0), Cut({3, 5}, kFlat), Cut({2, 3, 4}, kFlat)}) {
       std::vector<TransferPlan> plans;
       for (std::int32_t r = 0; r < size; ++r) {
         auto plan = PlanTransfers(tensor, record, Rank(r));
@@ -192,9 +192,9 @@ TEST(TransferPlan, BothEndsDeriveTheSameBoxesAndEveryElementComesExactlyOnce) {
       std::vector<Box> all;
       for (std::int32_t r = 0; r < size; ++r) {
         for (const Transfer& in : plans[static_cast<std::size_t>(r)].incoming) {
-          all.push_back(in.box);
+          all.insert(all.end(), in.boxes.begin(), in.boxes.end());
           const auto& out = plans[static_cast<std::size_t>(in.peer.value())].outgoing;
-          EXPECT_NE(std::ranges::find(out, Transfer{Rank(r), in.box}), out.end());
+          EXPECT_NE(std::ranges::find(out, Transfer{Rank(r), in.boxes}), out.end());
         }
       }
       EXPECT_TRUE(TilesExactly(tensor.shape, all).ok());
