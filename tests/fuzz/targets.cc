@@ -63,7 +63,7 @@ void ReadHeader(std::span<const std::uint8_t> bytes) {
   const auto rest = bytes.subspan(kModeBytes + kHintBytes);
   const std::string_view text(reinterpret_cast<const char*>(rest.data()), rest.size());
   const std::string prefix = bytes[0] % 2 == 0 ? WithLength(text) : std::string(text);
-  const auto file_bytes = static_cast<std::int64_t>((prefix.size() + data_bytes) >> 1U << 1U >> 1U);
+  const auto file_bytes = static_cast<std::int64_t>(data_bytes / 2 + prefix.size());
   for (const std::int64_t size :
        {file_bytes, std::ssize(prefix) + static_cast<std::int64_t>(data_bytes % 4096)}) {
     const Result<SafetensorsHeader> plain = DecodeSafetensors(prefix, size);
