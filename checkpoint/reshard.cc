@@ -1,9 +1,9 @@
 #include "checkpoint/reshard.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
+#include "checkpoint/stream_copy.h"
 #include "protocol/check.h"
 
 namespace muster::checkpoint {
@@ -112,8 +112,8 @@ void CopyBox(const Box& from, std::span<const std::byte> source, const Box& to,
   MUSTER_CHECK(std::ssize(target) == to.count() * element_bytes, "the target has its box's size");
   for (RunCursor cursor(from, to, part); cursor.valid(); cursor.Advance()) {
     const Run& run = cursor.run();
-    std::memcpy(target.data() + run.to * element_bytes, source.data() + run.from * element_bytes,
-                static_cast<std::size_t>(run.count * element_bytes));
+    StreamCopy(target.data() + run.to * element_bytes, source.data() + run.from * element_bytes,
+               static_cast<std::size_t>(run.count * element_bytes));
   }
 }
 

@@ -91,20 +91,20 @@ TEST_F(RoundTrip, ThroughSeveralWorldSizes) {
     std::vector<FileRecord> files;
     ++step;
     for (std::int32_t r = 0; r < world_size; ++r) {
-      std::vector<Bytes> buffers;
+      const auto layout = LayoutOf(state.tensors, Rank(r), world_size);
+      ASSERT_TRUE(layout.ok());
+      AlignedBuffer data;
+      ASSERT_TRUE(data.Resize(layout->empty() ? 0 : layout->back().end).ok());
       std::vector<WantedBox> wanted;
-      for (std::size_t i = 0; i < state.tensors.size(); ++i) {
-        const TensorSpec& tensor = state.tensors[i];
-        const Box box = StoredBoxOf(tensor, r, world_size);
-        buffers.emplace_back(static_cast<std::size_t>(ByteCount(tensor, box)));
-        // A scalar's part on other ranks is empty, and no box of the tensor.
-        if (!box.empty()) wanted.push_back({i, box, {}});
+      for (const StoredTensor& stored : *layout) {
+        wanted.push_back(
+            {stored.index, stored.box,
+             data.span().subspan(static_cast<std::size_t>(stored.begin),
+                                 static_cast<std::size_t>(stored.end - stored.begin))});
       }
-      for (WantedBox& want : wanted) want.into = buffers[want.tensor];
       ASSERT_TRUE(LoadBoxes(disk_, "/c", *record, wanted).ok());
-      const std::vector<TensorBytes> views(buffers.begin(), buffers.end());
       const auto file =
-          WriteShard(disk_, "/c", PlanOf(state, Key(step, 1), Rank(r), world_size), views);
+          WriteAlone(disk_, "/c", PlanOf(state, Key(step, 1), Rank(r), world_size), data);
       ASSERT_TRUE(file.ok()) << file.status().ToString();
       files.push_back(*file);
     }

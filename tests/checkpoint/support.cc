@@ -83,13 +83,23 @@ Bytes Extract(const TensorSpec& tensor, const Bytes& whole, const Box& box) {
   return part;
 }
 
-std::vector<Bytes> StoredBytes(const State& state, Rank rank, std::int32_t world_size) {
-  std::vector<Bytes> parts;
-  for (std::size_t i = 0; i < state.tensors.size(); ++i) {
-    const TensorSpec& tensor = state.tensors[i];
-    parts.push_back(Extract(tensor, state.bytes[i], StoredBoxOf(tensor, rank.value(), world_size)));
+AlignedBuffer ShardData(const State& state, Rank rank, std::int32_t world_size) {
+  Bytes data;
+  const Result<std::vector<StoredTensor>> layout = LayoutOf(state.tensors, rank, world_size);
+  for (const StoredTensor& stored : layout.value()) {
+    const Bytes part = Extract(stored.spec, state.bytes[stored.index], stored.box);
+    data.insert(data.end(), part.begin(), part.end());
   }
-  return parts;
+  AlignedBuffer buffer;
+  MUSTER_CHECK(buffer.Resize(std::ssize(data)).ok(), "the tests need memory");
+  std::copy(data.begin(), data.end(), buffer.span().begin());
+  return buffer;
+}
+
+Result<FileRecord> WriteAlone(FileSystem& fs, const std::string& root, const ShardPlan& plan,
+                              const AlignedBuffer& data) {
+  IoPool alone(1);
+  return WriteShard(fs, root, plan, data, alone);
 }
 
 ShardPlan PlanOf(const State& state, const CheckpointKey& key, Rank rank, std::int32_t world_size) {
@@ -114,9 +124,8 @@ Result<CheckpointRecord> SaveShards(FileSystem& fs, const std::string& root, con
                                     const CheckpointKey& key, std::int32_t world_size) {
   std::vector<FileRecord> files;
   for (std::int32_t r = 0; r < world_size; ++r) {
-    const std::vector<Bytes> parts = StoredBytes(state, Rank(r), world_size);
-    const std::vector<TensorBytes> views(parts.begin(), parts.end());
-    Result<FileRecord> file = WriteShard(fs, root, PlanOf(state, key, Rank(r), world_size), views);
+    Result<FileRecord> file = WriteAlone(fs, root, PlanOf(state, key, Rank(r), world_size),
+                                         ShardData(state, Rank(r), world_size));
     if (!file.ok()) return file.status();
     files.push_back(*std::move(file));
   }

@@ -47,9 +47,13 @@ struct State {
 // The bytes of a box, taken one row of the last dimension after the other.
 [[nodiscard]] Bytes Extract(const TensorSpec& tensor, const Bytes& whole, const Box& box);
 
-// The bytes that rank `rank` stores of each tensor.
-[[nodiscard]] std::vector<Bytes> StoredBytes(const State& state, Rank rank,
-                                             std::int32_t world_size);
+// The data of the file of rank `rank`.
+[[nodiscard]] AlignedBuffer ShardData(const State& state, Rank rank, std::int32_t world_size);
+
+// WriteShard by the calling thread alone, so that the calls to the file system come in one order,
+// and a forked child can do it too.
+[[nodiscard]] Result<FileRecord> WriteAlone(FileSystem& fs, const std::string& root,
+                                            const ShardPlan& plan, const AlignedBuffer& data);
 
 [[nodiscard]] ShardPlan PlanOf(const State& state, const CheckpointKey& key, Rank rank,
                                std::int32_t world_size);
