@@ -13,13 +13,26 @@
 
 namespace muster::checkpoint {
 
-// A file being written by its only owner. Closed, if need be, by the destructor. Not thread-safe.
+// Offsets, lengths and addresses that are multiples of this go around the page cache, where the
+// file system can do that. Others work as well, only slower.
+inline constexpr std::int64_t kDirectAlignment = 4096;
+
+// The next multiple of kDirectAlignment, `bytes` itself when it is one. REQUIRES: it fits.
+[[nodiscard]] constexpr std::int64_t AlignUp(std::int64_t bytes) {
+  return (bytes + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
+}
+
+// A file being written by its only owner. Closed, if need be, by the destructor. WriteAt may be
+// called by several threads at once for ranges that do not overlap; everything else is called by
+// one, while no other call runs.
 class WritableFile {
  public:
   virtual ~WritableFile() = default;
   // Writes all of `bytes` at `offset` (bytes from the start; beyond the end leaves a hole of
-  // zeros). After an error any part may have been written.
+  // zeros). `bytes` must not change meanwhile. After an error any part may have been written.
   virtual Status WriteAt(std::int64_t offset, std::span<const std::byte> bytes) = 0;
+  // Makes the file exactly `bytes` long: cuts off what is beyond, or adds zeros.
+  virtual Status SetSize(std::int64_t bytes) = 0;
   // Blocks until content and size are durable. After an error the file must be given up: the kernel
   // drops dirty pages that it failed to write, and would report success to a second call.
   virtual Status Sync() = 0;
@@ -27,12 +40,13 @@ class WritableFile {
   virtual Status Close() = 0;
 };
 
-// A file open for reading. Closed by the destructor. Not thread-safe.
+// A file open for reading. Closed by the destructor. Thread-safe.
 class ReadableFile {
  public:
   virtual ~ReadableFile() = default;
   [[nodiscard]] virtual Result<std::int64_t> Size() const = 0;
-  // Fills all of `into` from `offset`; kDataLoss when the file ends before that.
+  // Fills all of `into` from `offset`; kDataLoss when the file ends before that. A tail that is no
+  // multiple of kDirectAlignment does not keep the rest from going around the page cache.
   virtual Status ReadAt(std::int64_t offset, std::span<std::byte> into) = 0;
 };
 

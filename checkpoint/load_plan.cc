@@ -14,7 +14,7 @@ namespace muster::checkpoint {
 namespace {
 
 // A gap of this size takes about as long to read as another request does to begin.
-constexpr std::int64_t kGapBytes = std::int64_t{1} << 16U;
+constexpr std::int64_t kGapBytes = std::int64_t{1} << 15U;
 
 std::int64_t DivideUp(std::int64_t a, std::int64_t b) { return a <= 0 ? 0 : (a + b - 1) / b; }
 

@@ -23,12 +23,19 @@ class SystemCalls {
   virtual ssize_t PRead(int descriptor, void* bytes, std::size_t count, off_t offset);
   virtual int FDataSync(int descriptor);
   virtual int FSync(int descriptor);
+  virtual int FTruncate(int descriptor, off_t bytes);
+  // fcntl with F_SETFL.
+  virtual int SetFlags(int descriptor, int flags);
   virtual int Close(int descriptor);
 };
 
 // Reads and writes in pieces of at most 64 MiB until all is done, whatever the kernel cuts short
 // (it never takes more than 2 GiB - 4 KiB in one call), and starts interrupted calls again.
 // Descriptors are close-on-exec; new files get mode 0666 and directories 0777, less the umask.
+//
+// Files are written around the page cache (O_DIRECT) until a call is not aligned or the file system
+// refuses; from then on they are written through it, for good, with write-back begun early. Aligned
+// reads go around the page cache, others through it.
 class PosixFileSystem : public FileSystem {
  public:
   PosixFileSystem();

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "checkpoint/stream_copy.h"
 #include "protocol/check.h"
 
 namespace muster::checkpoint {
@@ -151,8 +152,8 @@ void RunCursor::Seek(std::int64_t position) {
 void CopyRun(const Run& run, const std::byte* source, std::byte* target,
              std::int64_t element_bytes) {
   if (run.from_step == 1 && run.to_step == 1) {
-    std::memcpy(target + run.to * element_bytes, source + run.from * element_bytes,
-                static_cast<std::size_t>(run.count * element_bytes));
+    StreamCopy(target + run.to * element_bytes, source + run.from * element_bytes,
+               static_cast<std::size_t>(run.count * element_bytes));
     return;
   }
   switch (element_bytes) {

@@ -6,15 +6,20 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "checkpoint/digest.h"
 #include "checkpoint/format.h"
+#include "checkpoint/layout.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/shard_header.h"
 
 namespace muster::checkpoint {
 namespace {
+
+// One write. Large enough for any disk, small enough to keep several busy with one file.
+constexpr std::int64_t kPieceBytes = std::int64_t{8} << 20U;
 
 // A file that did not exist before, and its name.
 struct FreshFile {
@@ -87,42 +92,7 @@ Status CheckSpace(FileSystem& fs, const std::string& root, std::int64_t bytes) {
                   root, *free, bytes));
 }
 
-// Cuts a stream of bytes into blocks, writes each one and remembers its digest.
-class BlockWriter {
- public:
-  // Writes to `file` from `offset` on; `file` must outlive this.
-  BlockWriter(WritableFile& file, std::int64_t offset) : file_(file), offset_(offset) {
-    block_.reserve(static_cast<std::size_t>(kBlockBytes));
-  }
-  Status Append(TensorBytes bytes) {
-    while (!bytes.empty()) {
-      const std::size_t room = static_cast<std::size_t>(kBlockBytes) - block_.size();
-      const TensorBytes piece = bytes.first(std::min(room, bytes.size()));
-      block_.insert(block_.end(), piece.begin(), piece.end());
-      bytes = bytes.subspan(piece.size());
-      if (std::ssize(block_) == kBlockBytes) MUSTER_RETURN_IF_ERROR(Flush());
-    }
-    return {};
-  }
-  // Writes the last, shorter block.
-  Status Flush() {
-    if (block_.empty()) return {};
-    MUSTER_RETURN_IF_ERROR(file_.WriteAt(offset_, block_));
-    digests_.push_back(DigestOf(block_));
-    offset_ += std::ssize(block_);
-    block_.clear();
-    return {};
-  }
-  [[nodiscard]] std::vector<std::uint64_t> TakeDigests() { return std::move(digests_); }
-
- private:
-  WritableFile& file_;
-  std::int64_t offset_;
-  std::vector<std::byte> block_;
-  std::vector<std::uint64_t> digests_;
-};
-
-Status CheckPlan(const ShardPlan& plan, std::span<const TensorBytes> bytes) {
+Status CheckPlan(const ShardPlan& plan) {
   if (plan.key.step.value() < 0 || plan.key.generation.value() < 0) {
     return InvalidArgument("a checkpoint's step and generation are 0 or more");
   }
@@ -131,39 +101,48 @@ Status CheckPlan(const ShardPlan& plan, std::span<const TensorBytes> bytes) {
     return InvalidArgument(
         fmt::format("there is no rank {} of {}", plan.rank.value(), plan.world_size));
   }
-  MUSTER_RETURN_IF_ERROR(CheckTensors(plan.tensors));
-  if (bytes.size() != plan.tensors.size()) {
-    return InvalidArgument(
-        fmt::format("bytes of {} tensors are given for {}", bytes.size(), plan.tensors.size()));
-  }
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    const Box box = StoredBoxOf(plan.tensors[i], plan.rank.value(), plan.world_size);
-    const std::int64_t expected = ByteCount(plan.tensors[i], box);
-    if (std::ssize(bytes[i]) != expected) {
-      return InvalidArgument(
-          fmt::format("tensor {}: rank {} of {} stores the box {} of {} bytes, and {} are given",
-                      plan.tensors[i].name, plan.rank.value(), plan.world_size, box.ToString(),
-                      expected, bytes[i].size()));
+  return CheckTensors(plan.tensors);
+}
+
+// Writes the pieces side by side, each of them once the digests of the blocks that begin in it are
+// known. The last piece ends at a multiple of kDirectAlignment, beyond the end of the data.
+Status WriteData(WritableFile& file, const AlignedBuffer& data, std::int64_t data_start,
+                 IoPool& pool, ShardHeader* header) {
+  const std::int64_t pieces = (data.size() + kPieceBytes - 1) / kPieceBytes;
+  const std::span<const std::byte> bytes = data.padded();
+  const std::vector<Block> blocks = BlocksOf(header->tensors);
+  return pool.ForEach(pieces, [&](std::int64_t piece) {
+    const std::int64_t begin = piece * kPieceBytes;
+    const std::int64_t end = std::min(begin + kPieceBytes, std::ssize(bytes));
+    auto block = std::partition_point(blocks.begin(), blocks.end(),
+                                      [&](const Block& one) { return one.begin < begin; });
+    for (; block != blocks.end() && block->begin < end; ++block) {
+      header->block_digests[static_cast<std::size_t>(block - blocks.begin())] =
+          DigestOf(bytes.subspan(static_cast<std::size_t>(block->begin),
+                                 static_cast<std::size_t>(block->end - block->begin)));
     }
-  }
-  return {};
+    return file.WriteAt(data_start + begin, bytes.subspan(static_cast<std::size_t>(begin),
+                                                          static_cast<std::size_t>(end - begin)));
+  });
 }
 
 // Data first and the header last: until then the file starts with zeros, which no reader takes for
 // a safetensors file.
-Status FillShard(WritableFile& file, std::span<const TensorBytes> bytes, std::int64_t data_start,
-                 ShardHeader* header, std::uint64_t* header_digest) {
-  BlockWriter blocks(file, data_start);
-  for (const StoredTensor& tensor : header->tensors) {
-    MUSTER_RETURN_IF_ERROR(blocks.Append(bytes[tensor.index]));
-  }
-  MUSTER_RETURN_IF_ERROR(blocks.Flush());
-  header->block_digests = blocks.TakeDigests();
+Status FillShard(WritableFile& file, const AlignedBuffer& data, std::int64_t data_start,
+                 IoPool& pool, ShardHeader* header, std::uint64_t* header_digest) {
+  const std::int64_t file_bytes = data_start + data.size();
+  // File systems let writes go side by side only where they do not make the file longer.
+  MUSTER_RETURN_IF_ERROR(file.SetSize(AlignUp(file_bytes)));
+  MUSTER_RETURN_IF_ERROR(WriteData(file, data, data_start, pool, header));
+  if (file_bytes % kDirectAlignment != 0) MUSTER_RETURN_IF_ERROR(file.SetSize(file_bytes));
   const Result<std::string> prefix = EncodeShardHeader(*header);
   if (!prefix.ok()) return prefix.status();
   MUSTER_CHECK(std::ssize(*prefix) == data_start, "the digests' values do not change the length");
   *header_digest = DigestOf(*prefix);
-  return file.WriteAt(0, std::as_bytes(std::span(*prefix)));
+  AlignedBuffer aligned;
+  MUSTER_RETURN_IF_ERROR(aligned.Resize(data_start));
+  std::memcpy(aligned.span().data(), prefix->data(), prefix->size());
+  return file.WriteAt(0, aligned.padded());
 }
 
 }  // namespace
@@ -190,9 +169,10 @@ Status CheckRoot(FileSystem& fs, const std::string& root) {
 }
 
 Result<FileRecord> WriteShard(FileSystem& fs, const std::string& root, const ShardPlan& plan,
-                              std::span<const TensorBytes> bytes) {
-  MUSTER_RETURN_IF_ERROR(CheckPlan(plan, bytes));
-  Result<std::vector<StoredTensor>> layout = LayoutOf(plan.tensors, plan.rank, plan.world_size);
+                              const AlignedBuffer& data, IoPool& pool) {
+  MUSTER_RETURN_IF_ERROR(CheckPlan(plan));
+  Result<std::vector<StoredTensor>> layout =
+      LayoutOf(plan.tensors, plan.rank, plan.world_size, plan.listed);
   if (!layout.ok()) return layout.status();
   ShardHeader header;
   header.job = plan.job;
@@ -201,16 +181,21 @@ Result<FileRecord> WriteShard(FileSystem& fs, const std::string& root, const Sha
   header.rank = plan.rank;
   header.world_size = plan.world_size;
   header.tensors = *std::move(layout);
-  header.block_digests.resize(static_cast<std::size_t>(BlockCount(header.data_bytes())));
+  if (data.size() != header.data_bytes()) {
+    return InvalidArgument(fmt::format("rank {} of {} stores {} bytes, and {} are given",
+                                       plan.rank.value(), plan.world_size, header.data_bytes(),
+                                       data.size()));
+  }
+  if (plan.rank == Rank(0)) header.aliases = AliasesIn(plan.tensors);
+  header.block_digests.resize(BlocksOf(header.tensors).size());
   const Result<std::string> blank = EncodeShardHeader(header);
   if (!blank.ok()) return blank.status();
   const std::int64_t data_start = std::ssize(*blank);
 
   FileRecord record;
   record.rank = plan.rank;
-  if (__builtin_add_overflow(data_start, header.data_bytes(), &record.bytes)) {
-    return InvalidArgument("the shard passes 2^63 - 1 bytes: use more ranks");
-  }
+  record.listed = plan.listed;
+  record.bytes = data_start + data.size();
   MUSTER_RETURN_IF_ERROR(CheckSpace(fs, root, record.bytes));
   const std::string directory = JoinPath(root, DirectoryName(plan.key));
   MUSTER_RETURN_IF_ERROR(MakeStepDirectory(fs, root, directory));
@@ -219,7 +204,7 @@ Result<FileRecord> WriteShard(FileSystem& fs, const std::string& root, const Sha
   if (!fresh.ok()) return fresh.status();
   record.name = fresh->name;
   MUSTER_RETURN_IF_ERROR(FillOrRemove(fs, *fresh, [&](WritableFile& file) {
-    return FillShard(file, bytes, data_start, &header, &record.header_digest);
+    return FillShard(file, data, data_start, pool, &header, &record.header_digest);
   }));
   if (const Status status = fs.SyncDirectory(directory); !status.ok()) {
     static_cast<void>(fs.Unlink(fresh->path));

@@ -2,13 +2,13 @@
 // commits anything; that is the index's part. README.md has the protocol.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "checkpoint/aligned_buffer.h"
 #include "checkpoint/file_system.h"
+#include "checkpoint/io_pool.h"
 #include "protocol/records.h"
 #include "protocol/status.h"
 
@@ -21,27 +21,26 @@ struct ShardPlan {
   Lineage lineage;
   Rank rank;
   std::int32_t world_size = 0;
-  std::vector<TensorSpec> tensors;  // all of the job, in the order of registration
+  std::vector<TensorSpec> tensors;     // all of the job, in the order of registration
+  std::vector<ListedBox> listed = {};  // what this rank stores of those that are cut kListed
 };
-
-// The contiguous, row-major bytes of a box; not owned.
-using TensorBytes = std::span<const std::byte>;
 
 // Is `root` a directory to write checkpoints to? Creates it when its parent exists, and proves with
 // a small file that it can be written. One clear line otherwise: what is wrong with which path, and
 // the remedy. Blocks for the file system. May be called by many processes at once.
 Status CheckRoot(FileSystem& fs, const std::string& root);
 
-// Writes the file of one rank; `bytes` has for each tensor of the plan StoredBoxOf(tensor, rank,
-// world size), empty where that box is. When it returns a record, the file, its name and its
-// directory are durable, and it is complete. After an error the file is gone again (as far as the
-// file system lets it), older checkpoints are untouched, and another call with the same plan takes
-// a new name. kInvalidArgument for tensors that cannot be stored or bytes of a wrong size,
-// kResourceExhausted when the file system lacks the space (asked before anything is written).
-// Blocks until all is on the disk; beyond `bytes` it needs a block of memory and the header.
+// Writes the file of one rank. `data` is the data of the file as it will lie there: the parts that
+// LayoutOf names, each row-major, one right after the other; it must not change meanwhile. Digests
+// and writes go over the pool, straight from this memory. When it returns a record, the file, its
+// name and its directory are durable, and it is complete. After an error the file is gone again (as
+// far as the file system lets it), older checkpoints are untouched, and another call with the same
+// plan takes a new name. kInvalidArgument for tensors that cannot be stored or data of a wrong
+// size, kResourceExhausted when the file system lacks the space (asked before anything is written).
+// Blocks until all is on the disk; beyond `data` it needs the memory of the header twice.
 [[nodiscard]] Result<FileRecord> WriteShard(FileSystem& fs, const std::string& root,
-                                            const ShardPlan& plan,
-                                            std::span<const TensorBytes> bytes);
+                                            const ShardPlan& plan, const AlignedBuffer& data,
+                                            IoPool& pool);
 
 // Writes the manifest of a checkpoint whose files are all durable, and returns its digest once it
 // is durable too. The manifest appears whole or not at all; writing it again writes the same bytes.

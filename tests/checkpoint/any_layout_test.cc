@@ -216,7 +216,7 @@ TEST_F(AnyLayout, PipelineStages) {
   }
   const State state = MakeState(tensors, 24);
   std::int64_t step = 1;
-  for (const std::size_t stages : {4, 3, 1}) {
+  for (const std::size_t stages : {4U, 3U, 1U}) {
     for (const bool interleaved : {true, false}) {
       ListedBoxes listed(stages);
       for (std::size_t layer = 0; layer < tensors.size(); ++layer) {

@@ -96,10 +96,9 @@ TEST(Crash, FailAtEveryCall) {
 
 // A failed save of one shard leaves no file behind (S19), as far as the disk still works.
 TEST(Crash, FailedShardsLeaveNothing) {
-  const std::vector<Bytes> parts = StoredBytes(NewState(), Rank(0), kWorldSize);
-  const std::vector<TensorBytes> views(parts.begin(), parts.end());
+  const AlignedBuffer data = ShardData(NewState(), Rank(0), kWorldSize);
   const auto write = [&](FileSystem& fs) {
-    return WriteShard(fs, "/c", PlanOf(NewState(), kNew, Rank(0), kWorldSize), views).status();
+    return WriteAlone(fs, "/c", PlanOf(NewState(), kNew, Rank(0), kWorldSize), data).status();
   };
   const std::int64_t calls = CountCalls(write);
   for (std::int64_t k = 1; k <= calls; ++k) {

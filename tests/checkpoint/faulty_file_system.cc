@@ -10,12 +10,15 @@ class FaultyWritableFile : public WritableFile {
   FaultyWritableFile(FaultyFileSystem& owner, std::unique_ptr<WritableFile> base)
       : owner_(owner), base_(std::move(base)) {}
   Status WriteAt(std::int64_t offset, std::span<const std::byte> bytes) override {
-    const Status status = owner_.Count();
+    bool tears = false;
+    const Status status = owner_.Count(&tears);
     if (status.ok()) return base_->WriteAt(offset, bytes);
-    if (owner_.tears()) {
-      MUSTER_RETURN_IF_ERROR(base_->WriteAt(offset, bytes.first(bytes.size() / 2)));
-    }
+    if (tears) MUSTER_RETURN_IF_ERROR(base_->WriteAt(offset, bytes.first(bytes.size() / 2)));
     return status;
+  }
+  Status SetSize(std::int64_t bytes) override {
+    MUSTER_RETURN_IF_ERROR(owner_.Count());
+    return base_->SetSize(bytes);
   }
   Status Sync() override {
     MUSTER_RETURN_IF_ERROR(owner_.Count());
@@ -51,9 +54,12 @@ class FaultyReadableFile : public ReadableFile {
 
 }  // namespace
 
-Status FaultyFileSystem::Count() {
+Status FaultyFileSystem::Count(bool* tears) {
+  const std::lock_guard lock(mutex_);
   ++calls_;
   if (action_ && calls_ == at_) action_();
+  const bool torn = fault_ == Fault::kFailTorn || fault_ == Fault::kStopTorn;
+  if (tears != nullptr) *tears = torn && calls_ == at_;
   switch (fault_) {
     case Fault::kNone: return {};
     case Fault::kFail:
@@ -62,10 +68,6 @@ Status FaultyFileSystem::Count() {
     case Fault::kStopTorn: return calls_ >= at_ ? error_ : Status();
   }
   return {};
-}
-
-bool FaultyFileSystem::tears() const {
-  return (fault_ == Fault::kFailTorn || fault_ == Fault::kStopTorn) && calls_ == at_;
 }
 
 Result<std::unique_ptr<WritableFile>> FaultyFileSystem::CreateExclusively(const std::string& path) {

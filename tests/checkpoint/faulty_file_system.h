@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,7 @@
 
 namespace muster::checkpoint {
 
-// Passes calls on and counts them, from 1. Not thread-safe.
+// Passes calls on and counts them, from 1. Thread-safe, except for the calls that set it up.
 class FaultyFileSystem : public FileSystem {
  public:
   enum class Fault {
@@ -49,16 +50,16 @@ class FaultyFileSystem : public FileSystem {
   [[nodiscard]] Result<std::vector<std::string>> List(const std::string& path) override;
   [[nodiscard]] Result<std::int64_t> FreeBytes(const std::string& path) override;
 
-  // Counts a call and returns the error that it must fail with, or ok.
-  Status Count();
-  // Is the call that was just counted one that tears?
-  [[nodiscard]] bool tears() const;
+  // Counts a call and returns the error that it must fail with, or ok. Says whether, when it is a
+  // write, half of its bytes are to be written all the same.
+  Status Count(bool* tears = nullptr);
 
  private:
   FileSystem& base_;
   Fault fault_ = Fault::kNone;
   std::int64_t at_ = 0;
   Status error_;
+  std::mutex mutex_;  // held while a call is counted
   std::int64_t calls_ = 0;
   std::function<void()> action_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <utility>
@@ -32,8 +33,13 @@ class MemoryWritableFile : public WritableFile {
       : disk_(disk), node_(std::move(node)) {}
   Status WriteAt(std::int64_t offset, std::span<const std::byte> bytes) override {
     const auto start = static_cast<std::size_t>(offset);
+    const std::lock_guard lock(mutex_);
     if (node_->content.size() < start + bytes.size()) node_->content.resize(start + bytes.size());
     std::memcpy(node_->content.data() + start, bytes.data(), bytes.size());
+    return {};
+  }
+  Status SetSize(std::int64_t bytes) override {
+    node_->content.resize(static_cast<std::size_t>(bytes));
     return {};
   }
   Status Sync() override {
@@ -45,6 +51,7 @@ class MemoryWritableFile : public WritableFile {
  private:
   const MemoryDisk& disk_;
   std::shared_ptr<Node> node_;
+  std::mutex mutex_;  // held by WriteAt
 };
 
 class MemoryReadableFile : public ReadableFile {

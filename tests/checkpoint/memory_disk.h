@@ -13,7 +13,8 @@
 
 namespace muster::checkpoint {
 
-// Knows absolute paths below "/"; the root exists. Not thread-safe. Harsher than most real file
+// Knows absolute paths below "/"; the root exists. Files are as thread-safe as their
+// interface says, the disk is not. Harsher than most real file
 // systems: after a power cut a rename may have removed the old name and not made the new one.
 class MemoryDisk : public FileSystem {
  public:

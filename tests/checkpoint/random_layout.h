@@ -8,11 +8,9 @@
 #include "protocol/box.h"
 #include "protocol/prng.h"
 #include "protocol/records.h"
+#include "tests/checkpoint/support.h"
 
 namespace muster::checkpoint {
-
-// By rank.
-using ListedBoxes = std::vector<std::vector<ListedBox>>;
 
 // Within the shape; may be empty, or a single element.
 [[nodiscard]] Box RandomBox(const Shape& shape, Prng& prng);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/format.h"
+#include "checkpoint/layout.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/posix_file_system.h"
 #include "checkpoint/reader.h"
@@ -19,6 +20,9 @@
 
 namespace muster::checkpoint {
 namespace {
+
+// Of files as small as these.
+const std::int64_t kBlock = BlockBytes(0);
 
 class RoundTrip : public testing::Test {
  protected:
@@ -91,20 +95,20 @@ TEST_F(RoundTrip, ThroughSeveralWorldSizes) {
     std::vector<FileRecord> files;
     ++step;
     for (std::int32_t r = 0; r < world_size; ++r) {
-      std::vector<Bytes> buffers;
+      const auto layout = LayoutOf(state.tensors, Rank(r), world_size, {});
+      ASSERT_TRUE(layout.ok());
+      AlignedBuffer data;
+      ASSERT_TRUE(data.Resize(layout->empty() ? 0 : layout->back().end).ok());
       std::vector<WantedBox> wanted;
-      for (std::size_t i = 0; i < state.tensors.size(); ++i) {
-        const TensorSpec& tensor = state.tensors[i];
-        const Box box = StoredBoxOf(tensor, r, world_size);
-        buffers.emplace_back(static_cast<std::size_t>(ByteCount(tensor, box)));
-        // A scalar's part on other ranks is empty, and no box of the tensor.
-        if (!box.empty()) wanted.push_back({i, box, {}});
+      for (const StoredTensor& stored : *layout) {
+        wanted.push_back(
+            {stored.index, stored.box,
+             data.span().subspan(static_cast<std::size_t>(stored.begin),
+                                 static_cast<std::size_t>(stored.end - stored.begin))});
       }
-      for (WantedBox& want : wanted) want.into = buffers[want.tensor];
       ASSERT_TRUE(LoadBoxes(disk_, "/c", *record, wanted).ok());
-      const std::vector<TensorBytes> views(buffers.begin(), buffers.end());
       const auto file =
-          WriteShard(disk_, "/c", PlanOf(state, Key(step, 1), Rank(r), world_size), views);
+          WriteAlone(disk_, "/c", PlanOf(state, Key(step, 1), Rank(r), world_size), data);
       ASSERT_TRUE(file.ok()) << file.status().ToString();
       files.push_back(*file);
     }
@@ -163,10 +167,9 @@ TEST_F(RoundTrip, RefusesWantsThatDoNotFit) {
 
 // L13: only files and blocks that hold something wanted are read, each block once.
 TEST_F(RoundTrip, ReadsNoMoreThanItNeeds) {
-  constexpr std::int64_t kRows = 10 * kBlockBytes / 1024;
+  const std::int64_t kRows = 10 * kBlock / 1024;
   const State state = MakeState(
-      {{"big", DType::kU8, {kRows, 1024}, 0}, {"columns", DType::kU8, {3, kBlockBytes * 2}, 0}},
-      10);
+      {{"big", DType::kU8, {kRows, 1024}, 0}, {"columns", DType::kU8, {3, kBlock * 2}, 0}}, 10);
   const Result<CheckpointRecord> record = Save(disk_, "/c", state, Key(1, 1), 2);
   ASSERT_TRUE(record.ok());
   const auto load = [&](std::size_t tensor, const Box& box) {
@@ -181,24 +184,24 @@ TEST_F(RoundTrip, ReadsNoMoreThanItNeeds) {
   // Rank 0's half of "big": its 5 blocks, which "columns" shares with nothing.
   const LoadReport half = load(0, Box{{{0, kRows / 2}, {0, 1024}}});
   EXPECT_EQ(half.files, 1);
-  EXPECT_GE(half.bytes_read, 5 * kBlockBytes);
-  EXPECT_LE(half.bytes_read, 5 * kBlockBytes + kDataAlignment);
+  EXPECT_GE(half.bytes_read, 5 * kBlock);
+  EXPECT_LE(half.bytes_read, 5 * kBlock + kDataAlignment);
   // One row in the middle: one block.
-  EXPECT_LE(load(0, Box{{{7, 8}, {0, 1024}}}).bytes_read, kBlockBytes + kDataAlignment);
+  EXPECT_LE(load(0, Box{{{7, 8}, {0, 1024}}}).bytes_read, kBlock + kDataAlignment);
   // Ten bytes of each of three rows, a row being two blocks: three blocks, of two files.
   const LoadReport columns = load(1, Box{{{0, 3}, {100, 110}}});
   EXPECT_EQ(columns.files, 2);
-  EXPECT_LE(columns.bytes_read, 3 * kBlockBytes + 2 * kDataAlignment);
+  EXPECT_LE(columns.bytes_read, 3 * kBlock + 2 * kDataAlignment);
   // Nothing wanted, nothing read.
   EXPECT_EQ(load(0, Box{{{3, 3}, {0, 1024}}}).files, 0);
 }
 
 // Files of several blocks, with tensors that begin and end within one.
 TEST_F(RoundTrip, ManyBlocks) {
-  const State state = MakeState({{"a", DType::kU8, {kBlockBytes / 2 - 1}, -1},
-                                 {"b", DType::kFloat32, {kBlockBytes / 30, 5}, 1},
+  const State state = MakeState({{"a", DType::kU8, {kBlock / 2 - 1}, -1},
+                                 {"b", DType::kFloat32, {kBlock / 30, 5}, 1},
                                  {"c", DType::kI64, {}, -1},
-                                 {"d", DType::kI64, {11 * kBlockBytes / 8 + 1}, 0}},
+                                 {"d", DType::kI64, {11 * kBlock / 8 + 1}, 0}},
                                 11);
   SaveAndLoad(state, 1, 3);
   SaveAndLoad(state, 3, 2);
@@ -224,7 +227,8 @@ TEST(RoundTripFiles, AreSafetensors) {
     ASSERT_TRUE(header.ok()) << header.status().ToString();
     for (std::size_t i = 0; i < state.tensors.size(); ++i) {
       const TensorSpec& tensor = state.tensors[i];
-      const Box box = StoredBoxOf(tensor, r, 2);
+      const std::vector<Box> boxes = StoredBoxesOf(tensor, r, 2);
+      const Box box = boxes.empty() ? Box::Whole(tensor.shape) : boxes[0];
       for (const SafetensorsEntry& entry : header->tensors) {
         if (entry.name != StoredName(tensor, box)) continue;
         ++found;

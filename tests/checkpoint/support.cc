@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "checkpoint/format.h"
+#include "checkpoint/layout.h"
 #include "protocol/check.h"
 #include "protocol/prng.h"
 
@@ -83,17 +84,29 @@ Bytes Extract(const TensorSpec& tensor, const Bytes& whole, const Box& box) {
   return part;
 }
 
-std::vector<Bytes> StoredBytes(const State& state, Rank rank, std::int32_t world_size) {
-  std::vector<Bytes> parts;
-  for (std::size_t i = 0; i < state.tensors.size(); ++i) {
-    const TensorSpec& tensor = state.tensors[i];
-    parts.push_back(Extract(tensor, state.bytes[i], StoredBoxOf(tensor, rank.value(), world_size)));
+AlignedBuffer ShardData(const State& state, Rank rank, std::int32_t world_size,
+                        std::span<const ListedBox> listed) {
+  Bytes data;
+  const Result<std::vector<StoredTensor>> layout =
+      LayoutOf(state.tensors, rank, world_size, listed);
+  for (const StoredTensor& stored : layout.value()) {
+    const Bytes part = Extract(stored.spec, state.bytes[stored.index], stored.box);
+    data.insert(data.end(), part.begin(), part.end());
   }
-  return parts;
+  AlignedBuffer buffer;
+  MUSTER_CHECK(buffer.Resize(std::ssize(data)).ok(), "the tests need memory");
+  std::copy(data.begin(), data.end(), buffer.span().begin());
+  return buffer;
+}
+
+Result<FileRecord> WriteAlone(FileSystem& fs, const std::string& root, const ShardPlan& plan,
+                              const AlignedBuffer& data) {
+  IoPool alone(1);
+  return WriteShard(fs, root, plan, data, alone);
 }
 
 ShardPlan PlanOf(const State& state, const CheckpointKey& key, Rank rank, std::int32_t world_size) {
-  return {"test-job", key, kLineage, rank, world_size, state.tensors};
+  return {"test-job", key, kLineage, rank, world_size, state.tensors, {}};
 }
 
 CheckpointRecord RecordOf(const State& state, const CheckpointKey& key,
@@ -111,21 +124,33 @@ CheckpointRecord RecordOf(const State& state, const CheckpointKey& key,
 }
 
 Result<CheckpointRecord> SaveShards(FileSystem& fs, const std::string& root, const State& state,
-                                    const CheckpointKey& key, std::int32_t world_size) {
+                                    const CheckpointKey& key, const ListedBoxes& listed) {
   std::vector<FileRecord> files;
+  const auto world_size = static_cast<std::int32_t>(listed.size());
   for (std::int32_t r = 0; r < world_size; ++r) {
-    const std::vector<Bytes> parts = StoredBytes(state, Rank(r), world_size);
-    const std::vector<TensorBytes> views(parts.begin(), parts.end());
-    Result<FileRecord> file = WriteShard(fs, root, PlanOf(state, key, Rank(r), world_size), views);
+    ShardPlan plan = PlanOf(state, key, Rank(r), world_size);
+    plan.listed = listed[static_cast<std::size_t>(r)];
+    Result<FileRecord> file =
+        WriteAlone(fs, root, plan, ShardData(state, Rank(r), world_size, plan.listed));
     if (!file.ok()) return file.status();
     files.push_back(*std::move(file));
   }
   return RecordOf(state, key, std::move(files));
 }
 
+Result<CheckpointRecord> SaveShards(FileSystem& fs, const std::string& root, const State& state,
+                                    const CheckpointKey& key, std::int32_t world_size) {
+  return SaveShards(fs, root, state, key, ListedBoxes(static_cast<std::size_t>(world_size)));
+}
+
 Result<CheckpointRecord> Save(FileSystem& fs, const std::string& root, const State& state,
                               const CheckpointKey& key, std::int32_t world_size) {
-  Result<CheckpointRecord> record = SaveShards(fs, root, state, key, world_size);
+  return SaveListed(fs, root, state, key, ListedBoxes(static_cast<std::size_t>(world_size)));
+}
+
+Result<CheckpointRecord> SaveListed(FileSystem& fs, const std::string& root, const State& state,
+                                    const CheckpointKey& key, const ListedBoxes& listed) {
+  Result<CheckpointRecord> record = SaveShards(fs, root, state, key, listed);
   if (!record.ok()) return record.status();
   const Result<std::uint64_t> digest = WriteManifest(fs, root, *record);
   if (!digest.ok()) return digest.status();

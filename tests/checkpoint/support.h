@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@
 namespace muster::checkpoint {
 
 using Bytes = std::vector<std::byte>;
+// By rank.
+using ListedBoxes = std::vector<std::vector<ListedBox>>;
 
 // A directory that is removed, with everything in it, at the end of the scope.
 class TemporaryDirectory {
@@ -47,9 +50,14 @@ struct State {
 // The bytes of a box, taken one row of the last dimension after the other.
 [[nodiscard]] Bytes Extract(const TensorSpec& tensor, const Bytes& whole, const Box& box);
 
-// The bytes that rank `rank` stores of each tensor.
-[[nodiscard]] std::vector<Bytes> StoredBytes(const State& state, Rank rank,
-                                             std::int32_t world_size);
+// The data of the file of rank `rank`.
+[[nodiscard]] AlignedBuffer ShardData(const State& state, Rank rank, std::int32_t world_size,
+                                      std::span<const ListedBox> listed = {});
+
+// WriteShard by the calling thread alone, so that the calls to the file system come in one order,
+// and a forked child can do it too.
+[[nodiscard]] Result<FileRecord> WriteAlone(FileSystem& fs, const std::string& root,
+                                            const ShardPlan& plan, const AlignedBuffer& data);
 
 [[nodiscard]] ShardPlan PlanOf(const State& state, const CheckpointKey& key, Rank rank,
                                std::int32_t world_size);
@@ -63,10 +71,19 @@ struct State {
                                                   const State& state, const CheckpointKey& key,
                                                   std::int32_t world_size);
 
+// The same with what each rank lists.
+[[nodiscard]] Result<CheckpointRecord> SaveShards(FileSystem& fs, const std::string& root,
+                                                  const State& state, const CheckpointKey& key,
+                                                  const ListedBoxes& listed);
+
 // Writes the shards of all ranks and the manifest.
 [[nodiscard]] Result<CheckpointRecord> Save(FileSystem& fs, const std::string& root,
                                             const State& state, const CheckpointKey& key,
                                             std::int32_t world_size);
+
+[[nodiscard]] Result<CheckpointRecord> SaveListed(FileSystem& fs, const std::string& root,
+                                                  const State& state, const CheckpointKey& key,
+                                                  const ListedBoxes& listed);
 
 // Loads the checkpoint as each rank of a world of this size would, and compares every byte with the
 // state: kDataLoss, with a message that starts with "WRONG", when one differs.

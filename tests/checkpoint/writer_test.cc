@@ -75,9 +75,7 @@ class WriteShardTest : public testing::Test {
     EXPECT_TRUE(CheckRoot(disk_, "/c").ok());
   }
   Result<FileRecord> Write(const std::string& root, const ShardPlan& plan) {
-    const std::vector<Bytes> parts = StoredBytes(state_, Rank(0), 2);
-    const std::vector<TensorBytes> views(parts.begin(), parts.end());
-    return WriteShard(disk_, root, plan, views);
+    return WriteAlone(disk_, root, plan, ShardData(state_, Rank(0), 2));
   }
   MemoryDisk disk_;
   State state_;
@@ -103,7 +101,7 @@ TEST_F(WriteShardTest, RefusesPlansThatDoNotFit) {
   bad[0].rank = Rank(2);
   bad[1].rank = Rank(1);  // stores one element, and the bytes are of two
   bad[2].world_size = 0;
-  bad[3].tensors.push_back({"b", DType::kU8, {0}, -1});
+  bad[3].tensors.push_back({"b", DType::kU8, {2}, -1});
   bad[4].tensors[0].name = "\xff";
   bad[5].key.step = Step(-1);
   for (const ShardPlan& plan : bad) {
@@ -133,10 +131,9 @@ TEST(WriteShards, ByAllRanksAtOnce) {
     for (std::int32_t r = 0; r < kWorldSize; ++r) {
       ranks.emplace_back([&, r] {
         PosixFileSystem fs;
-        const std::vector<Bytes> parts = StoredBytes(state, Rank(r), kWorldSize);
-        const std::vector<TensorBytes> views(parts.begin(), parts.end());
-        const auto file =
-            WriteShard(fs, root.path(), PlanOf(state, Key(1, 1), Rank(r), kWorldSize), views);
+        IoPool pool(2);
+        const auto file = WriteShard(fs, root.path(), PlanOf(state, Key(1, 1), Rank(r), kWorldSize),
+                                     ShardData(state, Rank(r), kWorldSize), pool);
         statuses[static_cast<std::size_t>(r)] = file.status();
         if (file.ok()) files[static_cast<std::size_t>(r)] = *file;
       });

@@ -35,7 +35,7 @@ std::string Mutate(std::string bytes, Prng& prng) {
   return bytes;
 }
 
-void Run(const Target& target, const std::vector<std::string>& seeds) {
+void Mangle(const Target& target, const std::vector<std::string>& seeds) {
   Prng prng(31);
   for (const std::string& seed : seeds) {
     Feed(target, seed);
@@ -44,8 +44,8 @@ void Run(const Target& target, const std::vector<std::string>& seeds) {
   Feed(target, "");
 }
 
-TEST(Fuzz, Headers) { Run(ReadHeader, HeaderSeeds()); }
-TEST(Fuzz, Manifests) { Run(ReadManifest, ManifestSeeds()); }
+TEST(Fuzz, Headers) { Mangle(ReadHeader, HeaderSeeds()); }
+TEST(Fuzz, Manifests) { Mangle(ReadManifest, ManifestSeeds()); }
 
 // A fuzzer that starts from what is refused at once would find nothing.
 TEST(Fuzz, SeedsAreValid) {

@@ -26,7 +26,7 @@ const std::vector<Layer>& Layers() {
       {"protocol/transport/", {"protocol/"}, {"fmt", "boost", "openssl"}},
       {"coordinator/core/", {"protocol/"}, {"fmt"}, true},
       {"worker/core/", {"protocol/"}, {"fmt"}, true},
-      {"checkpoint/", {"protocol/"}, {"fmt", "nlohmann", "xxhash.h"}},
+      {"checkpoint/", {"protocol/"}, {"fmt", "nlohmann", "xxhash.h", "boost"}},
       {"coordinator/store/", {"protocol/", "checkpoint/"}, {"fmt", "nlohmann", "rocksdb"}},
       {"worker/collective/", {"protocol/"}, {"fmt", "nccl.h", "cuda"}},
       {"coordinator/server/",

@@ -184,12 +184,14 @@ void Runner::TakeSnapshotFor(const CheckpointKey& key, bool needed) {
   const Rank rank = plan.rank;
   Status problem = ResourceExhausted("busy: the checkpoint before is still being written");
   if (needed ? saver_->AwaitIdle(kSavePatience) : !saver_->busy()) {
-    Result<Snapshot> snapshot = TakeSnapshot(*table_, std::move(plan));
-    if (snapshot.ok()) {
+    Snapshot snapshot;
+    checkpoint::IoPool alone(1);
+    problem = TakeSnapshot(*table_, plan, alone, &snapshot.data);
+    if (problem.ok()) {
+      snapshot.plan = std::move(plan);
       last_save_ = key;
-      return saver_->Save(std::move(*snapshot));
+      return saver_->Save(std::move(snapshot));
     }
-    problem = snapshot.status();
   }
   const ControlThread::Lock lock = control_->Acquire();
   control_->Hand(Report{ShardFailed{key, rank, problem.code(), problem.message()}});

@@ -14,27 +14,6 @@
 
 namespace muster::worker {
 
-Result<Snapshot> TakeSnapshot(const StateTable& table, checkpoint::ShardPlan plan) {
-  Snapshot snapshot;
-  for (const TensorSlot* slot : table.Stored()) {
-    const Box stored = StoredBoxOf(slot->spec, plan.rank.value(), plan.world_size);
-    const std::int64_t bytes = stored.count() * SizeOf(slot->spec.dtype);
-    const bool sharded = slot->kind == TensorKind::kSharded;
-    try {
-      snapshot.parts.emplace_back(static_cast<std::size_t>(bytes));
-    } catch (const std::bad_alloc&) {
-      return ResourceExhausted(
-          fmt::format("no memory to copy {} bytes of tensor '{}'", bytes, slot->spec.name));
-    }
-    if (bytes == 0) continue;
-    checkpoint::CopyBox(sharded ? slot->box : Box::Whole(slot->spec.shape),
-                        sharded ? slot->held.span() : slot->memory, stored,
-                        snapshot.parts.back().span(), stored, SizeOf(slot->spec.dtype));
-  }
-  snapshot.plan = std::move(plan);
-  return snapshot;
-}
-
 Saver::Saver(std::unique_ptr<checkpoint::FileSystem> fs, std::string root, OnDone done)
     : fs_(std::move(fs)),
       root_(std::move(root)),
@@ -94,10 +73,8 @@ void Saver::Run() {
 }
 
 std::optional<Message> Saver::Do(const Snapshot& snapshot) {
-  std::vector<checkpoint::TensorBytes> bytes;
-  for (const AlignedBytes& part : snapshot.parts) bytes.emplace_back(part.span());
   const checkpoint::ShardPlan& plan = snapshot.plan;
-  Result<FileRecord> file = checkpoint::WriteShard(*fs_, root_, plan, bytes);
+  Result<FileRecord> file = checkpoint::WriteShard(*fs_, root_, plan, snapshot.data, pool_);
   if (!file.ok()) {
     return ShardFailed{plan.key, plan.rank, file.status().code(), file.status().message()};
   }

@@ -15,19 +15,14 @@
 #include "checkpoint/file_system.h"
 #include "checkpoint/writer.h"
 #include "protocol/messages.h"
-#include "worker/client/state_table.h"
+#include "worker/client/snapshot.h"
 
 namespace muster::worker {
 
-// A rank's part of the state at one step, by value.
 struct Snapshot {
   checkpoint::ShardPlan plan;
-  std::vector<AlignedBytes> parts;  // for each tensor of the plan; empty where the box is
+  checkpoint::AlignedBuffer data;
 };
-
-// Copies what `rank` of `world_size` stores of the state as it is now. kResourceExhausted when
-// there is no memory for the copy. Training thread.
-[[nodiscard]] Result<Snapshot> TakeSnapshot(const StateTable& table, checkpoint::ShardPlan plan);
 
 // Thread-safe.
 class Saver {
@@ -60,6 +55,7 @@ class Saver {
   const std::unique_ptr<checkpoint::FileSystem> fs_;
   const std::string root_;
   const OnDone done_;
+  checkpoint::IoPool pool_;
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;

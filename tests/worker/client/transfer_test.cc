@@ -11,7 +11,7 @@
 
 #include "checkpoint/posix_file_system.h"
 #include "checkpoint/writer.h"
-#include "worker/client/saver.h"
+#include "worker/client/snapshot.h"
 #include "worker/client/state_table.h"
 #include "worker/client/state_transfer.h"
 #include "worker/collective/local_communicator.h"
@@ -160,12 +160,11 @@ class Transfer : public testing::Test {
       checkpoint::ShardPlan plan{
           "job",         key, Lineage(1), Rank(static_cast<std::int32_t>(r)), record.world_size,
           record.tensors};
-      auto snapshot = TakeSnapshot(nodes[r]->table(), plan);
-      EXPECT_TRUE(snapshot.ok());
+      checkpoint::IoPool pool(2);
+      checkpoint::AlignedBuffer data;
+      EXPECT_TRUE(TakeSnapshot(nodes[r]->table(), plan, pool, &data).ok());
       nodes[r]->Scribble(-7);  // the copy must not change any more
-      std::vector<checkpoint::TensorBytes> bytes;
-      for (const AlignedBytes& part : snapshot->parts) bytes.emplace_back(part.span());
-      auto file = checkpoint::WriteShard(fs_, root_, plan, bytes);
+      auto file = checkpoint::WriteShard(fs_, root_, plan, data, pool);
       EXPECT_TRUE(file.ok()) << file.status().ToString();
       record.files.push_back(*file);
       record.bytes += file->bytes;

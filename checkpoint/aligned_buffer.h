@@ -1,0 +1,50 @@
+// Host memory for snapshots and for reads and writes around the page cache: aligned to pages, in
+// huge pages where the kernel has them, and mapped before it is used, so that the first copy into
+// it is as fast as any other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "checkpoint/file_system.h"
+#include "protocol/status.h"
+
+namespace muster::checkpoint {
+
+// Owns its memory, which only grows until the buffer is destroyed. Movable; a moved-from buffer is
+// empty. Not thread-safe.
+class AlignedBuffer {
+ public:
+  AlignedBuffer() = default;
+  AlignedBuffer(AlignedBuffer&& other) noexcept;
+  AlignedBuffer& operator=(AlignedBuffer&& other) noexcept;
+  ~AlignedBuffer();
+
+  // From now on the buffer has `bytes` bytes. Within the capacity this costs nothing and keeps the
+  // content; beyond it the content is lost, and the new memory is mapped before this returns (about
+  // 0.3 s a GiB). kResourceExhausted when there is not so much memory: the buffer is empty then.
+  // REQUIRES: bytes >= 0
+  Status Resize(std::int64_t bytes);
+
+  [[nodiscard]] std::int64_t size() const { return size_; }
+  [[nodiscard]] std::int64_t capacity() const { return capacity_; }
+  // The bytes; the address is a multiple of kDirectAlignment.
+  [[nodiscard]] std::span<std::byte> span() { return {data_, static_cast<std::size_t>(size_)}; }
+  [[nodiscard]] std::span<const std::byte> span() const {
+    return {data_, static_cast<std::size_t>(size_)};
+  }
+  // The bytes and, up to the next multiple of kDirectAlignment, what follows them.
+  [[nodiscard]] std::span<const std::byte> padded() const {
+    return {data_, static_cast<std::size_t>(AlignUp(size_))};
+  }
+
+ private:
+  void Free();
+
+  std::byte* data_ = nullptr;
+  std::int64_t size_ = 0;
+  std::int64_t capacity_ = 0;  // a multiple of kDirectAlignment
+};
+
+}  // namespace muster::checkpoint

@@ -1,0 +1,100 @@
+#include "worker/client/snapshot.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/layout.h"
+#include "checkpoint/reshard.h"
+#include "protocol/check.h"
+
+namespace muster::worker {
+namespace {
+
+// What one thread copies before it looks for more.
+constexpr std::int64_t kPieceBytes = std::int64_t{8} << 20U;
+
+// A part of a tensor on its way from the training state into the snapshot.
+struct Copy {
+  BoxBytes from;
+  const checkpoint::StoredTensor* stored = nullptr;
+  Box part;
+};
+
+// The bytes of the state that hold the stored part.
+BoxBytes SourceOf(const TensorSlot& slot, const Box& stored) {
+  if (slot.kind != TensorKind::kSharded) return {Box::Whole(slot.spec.shape), slot.memory};
+  for (const BoxBytes& held : slot.Held()) {
+    if (held.box == stored) return held;
+  }
+  MUSTER_CHECK(false, "a rank stores the boxes of a sharded tensor that it holds");
+}
+
+// Cuts the stored box along its first dimension that can be cut, into parts of about kPieceBytes.
+void AppendCopies(const TensorSlot& slot, const checkpoint::StoredTensor& stored,
+                  std::vector<Copy>* copies) {
+  const BoxBytes from = SourceOf(slot, stored.box);
+  const auto& ranges = stored.box.ranges;
+  const auto cut = std::find_if(ranges.begin(), ranges.end(),
+                                [](const Range& range) { return range.size() > 1; });
+  if (cut == ranges.end() || stored.end - stored.begin <= kPieceBytes) {
+    copies->push_back({from, &stored, stored.box});
+    return;
+  }
+  const std::int64_t slice_bytes = (stored.end - stored.begin) / cut->size();
+  const std::int64_t slices = std::max<std::int64_t>(1, kPieceBytes / slice_bytes);
+  for (std::int64_t lo = cut->lo; lo < cut->hi; lo += slices) {
+    Copy copy{from, &stored, stored.box};
+    copy.part.ranges[static_cast<std::size_t>(cut - ranges.begin())] = {
+        lo, std::min(cut->hi, lo + slices)};
+    copies->push_back(std::move(copy));
+  }
+}
+
+// Groups of about kPieceBytes: where each ends. Many small tensors are one piece of work.
+std::vector<std::size_t> GroupEnds(const std::vector<Copy>& copies) {
+  std::vector<std::size_t> ends;
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    bytes += copies[i].part.count() * SizeOf(copies[i].stored->spec.dtype);
+    if (bytes < kPieceBytes && i + 1 < copies.size()) continue;
+    ends.push_back(i + 1);
+    bytes = 0;
+  }
+  return ends;
+}
+
+void Perform(const Copy& copy, checkpoint::AlignedBuffer* data) {
+  const auto begin = static_cast<std::size_t>(copy.stored->begin);
+  const auto count = static_cast<std::size_t>(copy.stored->end) - begin;
+  checkpoint::CopyBox(copy.from.box, copy.from.bytes, copy.stored->box,
+                      data->span().subspan(begin, count), copy.part,
+                      SizeOf(copy.stored->spec.dtype));
+}
+
+}  // namespace
+
+Status TakeSnapshot(const StateTable& table, const checkpoint::ShardPlan& plan,
+                    checkpoint::IoPool& pool, checkpoint::AlignedBuffer* data) {
+  const Result<std::vector<checkpoint::StoredTensor>> layout =
+      checkpoint::LayoutOf(plan.tensors, plan.rank, plan.world_size, plan.listed);
+  if (!layout.ok()) return layout.status();
+  MUSTER_RETURN_IF_ERROR(data->Resize(layout->empty() ? 0 : layout->back().end));
+  const std::vector<TensorSlot*> slots = table.Stored();
+  MUSTER_CHECK(slots.size() == plan.tensors.size(), "the plan's tensors are those of the table");
+  std::vector<Copy> copies;
+  for (const checkpoint::StoredTensor& stored : *layout) {
+    if (stored.begin < stored.end) AppendCopies(*slots[stored.index], stored, &copies);
+  }
+  const std::vector<std::size_t> ends = GroupEnds(copies);
+  return pool.ForEach(std::ssize(ends), [&](std::int64_t group) {
+    const auto index = static_cast<std::size_t>(group);
+    for (std::size_t i = index == 0 ? 0 : ends[index - 1]; i < ends[index]; ++i) {
+      Perform(copies[i], data);
+    }
+    return Status();
+  });
+}
+
+}  // namespace muster::worker

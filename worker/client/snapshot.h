@@ -1,0 +1,20 @@
+// A rank's part of the state at one step, by value.
+#pragma once
+
+#include "checkpoint/aligned_buffer.h"
+#include "checkpoint/io_pool.h"
+#include "checkpoint/writer.h"
+#include "protocol/status.h"
+#include "worker/client/state_table.h"
+
+namespace muster::worker {
+
+// Copies what the plan's rank stores of the state as it is now into `data`, as the data of its
+// file: each part row-major, one right after the other. Nothing of the state is read once this has
+// returned. As fast as a copy of so many bytes when `data` has the capacity, and no faster than its
+// memory can be had otherwise. kResourceExhausted when there is no memory for the copy.
+// REQUIRES: the plan's tensors are those of the table. Training thread.
+Status TakeSnapshot(const StateTable& table, const checkpoint::ShardPlan& plan,
+                    checkpoint::IoPool& pool, checkpoint::AlignedBuffer* data);
+
+}  // namespace muster::worker
