@@ -8,6 +8,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "protocol/messages.h"
 #include "protocol/records.h"
@@ -23,6 +24,12 @@ namespace muster {
 [[nodiscard]] Result<JobRecord> DecodeJobRecord(std::string_view text);
 [[nodiscard]] std::string EncodeCheckpointEntry(const CheckpointEntry& entry);
 [[nodiscard]] Result<CheckpointEntry> DecodeCheckpointEntry(std::string_view text);
+// Lists as texts of their own, for those who store a list once and refer to it from many records.
+// Equal lists give equal texts.
+[[nodiscard]] std::string EncodeTensors(const std::vector<TensorSpec>& tensors);
+[[nodiscard]] Result<std::vector<TensorSpec>> DecodeTensors(std::string_view text);
+[[nodiscard]] std::string EncodeFiles(const std::vector<FileRecord>& files);
+[[nodiscard]] Result<std::vector<FileRecord>> DecodeFiles(std::string_view text);
 
 // Lower-case names as in the JSON: "lease_expired", "apply", "live", …
 [[nodiscard]] std::string_view NameOf(Cause cause);

@@ -234,8 +234,47 @@ Result<T> DecodeRecord(std::string_view text, std::string_view name) {
   }
 }
 
+// A list as the one field of an object.
+template <class T>
+struct Listed {
+  std::vector<T> items;
+};
+
+template <class Io>
+void Fields(Io& io, Ref<Io, Listed<TensorSpec>> list) {
+  io.List("tensors", list.items, 0, kMaxTensors);
+}
+
+template <class Io>
+void Fields(Io& io, Ref<Io, Listed<FileRecord>> list) {
+  io.List("files", list.items, 0, kMaxFiles);
+}
+
+template <class T>
+Result<std::vector<T>> DecodeList(std::string_view text, std::string_view name) {
+  Result<Listed<T>> list = DecodeRecord<Listed<T>>(text, name);
+  if (!list.ok()) return list.status();
+  return std::move(list->items);
+}
+
 }  // namespace
 }  // namespace codec
+
+std::string EncodeTensors(const std::vector<TensorSpec>& tensors) {
+  return codec::EncodeRecord(codec::Listed<TensorSpec>{tensors});
+}
+
+Result<std::vector<TensorSpec>> DecodeTensors(std::string_view text) {
+  return codec::DecodeList<TensorSpec>(text, "layout");
+}
+
+std::string EncodeFiles(const std::vector<FileRecord>& files) {
+  return codec::EncodeRecord(codec::Listed<FileRecord>{files});
+}
+
+Result<std::vector<FileRecord>> DecodeFiles(std::string_view text) {
+  return codec::DecodeList<FileRecord>(text, "file_list");
+}
 
 std::string EncodeJobRecord(const JobRecord& record) { return codec::EncodeRecord(record); }
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::array<const char*, 3> kFamilyNames = {"default", "jobs", "checkpoints"};
 const std::string kFormatKey = "format";
-const std::string kFormat = "1";
+const std::string kFormat = "2";
 // Below this an opening, which writes a table and a manifest, would fail half-way.
 constexpr std::uint64_t kMinFreeBytes = std::uint64_t{4} << 20U;
 
@@ -154,7 +154,9 @@ Status Database::TryWrite(const std::vector<KeyChange>& changes) {
     rocksdb::WriteOptions options;
     options.sync = true;
     status = handles_->db->Write(options, &batch);
-    return status.ok() ? Status() : StatusOf(status, directory_, "cannot be written");
+    if (!status.ok()) return StatusOf(status, directory_, "cannot be written");
+    bytes_written_ += static_cast<std::int64_t>(batch.GetDataSize());
+    return {};
   } catch (const std::exception& e) {
     return Internal(fmt::format("data directory {} cannot be written: {}", directory_, e.what()));
   }

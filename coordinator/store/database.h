@@ -57,6 +57,8 @@ class Database {
   [[nodiscard]] const std::string& directory() const { return directory_; }
   // How often a failed write led to another opening.
   [[nodiscard]] std::int64_t reopenings() const { return reopenings_; }
+  // Bytes of all batches that were made durable, as they go to the log.
+  [[nodiscard]] std::int64_t bytes_written() const { return bytes_written_; }
 
  private:
   struct Handles;  // of RocksDB
@@ -69,6 +71,7 @@ class Database {
   const std::string directory_;
   std::unique_ptr<Handles> handles_;  // null after a failed reopening
   std::int64_t reopenings_ = 0;
+  std::int64_t bytes_written_ = 0;
 };
 
 }  // namespace muster::store

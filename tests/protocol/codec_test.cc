@@ -60,6 +60,21 @@ TEST(Codec, RecordsComeBackEqual) {
   EXPECT_TRUE(*entry_back == entry);
 }
 
+TEST(Codec, ListsComeBackEqual) {
+  const CheckpointEntry entry = SampleCheckpointEntry();
+  ASSERT_FALSE(entry.record.tensors.empty());
+  ASSERT_FALSE(entry.record.files.empty());
+  const auto tensors = DecodeTensors(EncodeTensors(entry.record.tensors));
+  ASSERT_TRUE(tensors.ok()) << tensors.status().ToString();
+  EXPECT_EQ(*tensors, entry.record.tensors);
+  EXPECT_TRUE(DecodeTensors(EncodeTensors({}))->empty());
+  const auto files = DecodeFiles(EncodeFiles(entry.record.files));
+  ASSERT_TRUE(files.ok()) << files.status().ToString();
+  EXPECT_EQ(*files, entry.record.files);
+  EXPECT_NE(DecodeFiles("{}").status().message().find("file_list.files"), std::string::npos);
+  EXPECT_NE(DecodeTensors("[]").status().message().find("layout"), std::string::npos);
+}
+
 TEST(Codec, TypeTagsAreStable) {
   std::string tags;
   for (const Message& message : SampleMessages()) {

@@ -191,9 +191,9 @@ TEST_F(DatabaseTest, DamageWithinTheLogIsReported) {
 }
 
 TEST_F(DatabaseTest, AnotherFormatIsRefused) {
-  ASSERT_TRUE(OpenDatabase()->Write({{Family::kMeta, "format", "2"}}).ok());
+  ASSERT_TRUE(OpenDatabase()->Write({{Family::kMeta, "format", "1"}}).ok());
   ExpectRefused(directory(), Code::kFailedPrecondition,
-                "has format 2, this musterd reads 1: run the musterd that wrote it");
+                "has format 1, this musterd reads 2: run the musterd that wrote it");
 }
 
 TEST_F(DatabaseTest, ReopensAfterAFailedWriteAndTriesAgain) {
