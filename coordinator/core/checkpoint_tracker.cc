@@ -6,27 +6,11 @@
 
 #include "coordinator/core/durable_state.h"
 #include "protocol/mutants.h"
+#include "protocol/tiling.h"
 
 namespace muster::coordinator {
 
 namespace {
-
-// Ok when the stored boxes of all ranks tile every tensor exactly once. StoredBoxOf cuts one
-// dimension evenly into consecutive ranges and leaves the others whole, and gives a scalar to rank
-// 0, so that holds for any world size once the shape can be cut so; the boxes of a large job are
-// far too many to be looked at one by one at each save.
-Status CheckTiling(const std::vector<TensorSpec>& tensors) {
-  for (const TensorSpec& tensor : tensors) {
-    if (const Result<std::int64_t> count = CountElements(tensor.shape); !count.ok()) {
-      return DataLoss(fmt::format("tensor {}: {}", tensor.name, count.status().message()));
-    }
-    if (tensor.cut_dimension >= static_cast<int>(tensor.shape.size())) {
-      return DataLoss(fmt::format("tensor {}: it has no dimension {} to be cut along", tensor.name,
-                                  tensor.cut_dimension));
-    }
-  }
-  return {};
-}
 
 constexpr std::size_t kMaxGivenUp = 64;
 
@@ -156,9 +140,6 @@ CheckpointTracker::Progress CheckpointTracker::Complete(const JobRecord& record,
                                                         const CheckpointKey& key,
                                                         Effects* effects) {
   const Save& save = saves_.at(key);
-  if (const Status tiled = CheckTiling(record.spec.tensors); !tiled.ok()) {
-    return GiveUp(key, tiled.message());
-  }
   CheckpointEntry entry;
   entry.record.job = record.job.value();
   entry.record.key = key;
@@ -169,6 +150,9 @@ CheckpointTracker::Progress CheckpointTracker::Complete(const JobRecord& record,
   for (const auto& [rank, file] : save.files) {
     entry.record.files.push_back(file);
     entry.record.bytes += file.bytes;
+  }
+  if (const Status tiled = CheckTiling(record.spec.tensors, entry.record.files); !tiled.ok()) {
+    return GiveUp(key, tiled.message());
   }
   const CheckpointKey completed = key;  // it may be inside of the save
   saves_.erase(completed);

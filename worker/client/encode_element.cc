@@ -101,6 +101,13 @@ Result<std::vector<std::byte>> EncodeElement(DType dtype, double value) {
       return Small<std::uint16_t>(dtype, {8, 7, 0x7f7f, 0x7f80, 0x7fc0}, value);
     case DType::kFloat32: return BytesOf(static_cast<float>(value));
     case DType::kFloat64: return BytesOf(value);
+    case DType::kFloat8E8M0:
+    case DType::kFloat8E4M3Fnuz:
+    case DType::kFloat8E5M2Fnuz:
+    case DType::kComplex64:
+      return Unimplemented(fmt::format("a tensor of dtype {} cannot be filled with a value: give "
+                                       "initial bytes",
+                                       DTypeName(dtype)));
   }
   return InvalidArgument("an unknown dtype");
 }

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <random>
 
-#include "checkpoint/format.h"
+#include "checkpoint/layout.h"
 #include "protocol/prng.h"
 
 namespace muster {

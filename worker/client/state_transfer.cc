@@ -198,7 +198,11 @@ Status RestoreCheckpoint(StateTable& table, const Restore& restore, checkpoint::
       for (BoxBytes& part : slot.Next()) wanted.push_back({i, std::move(part.box), part.bytes});
     }
   }
-  Result<checkpoint::LoadReport> report = checkpoint::LoadBoxes(fs, root, manifest->record, wanted);
+  checkpoint::IoPool pool;
+  checkpoint::ReadOptions options;
+  options.pool = &pool;
+  Result<checkpoint::LoadReport> report =
+      checkpoint::LoadBoxes(fs, root, manifest->record, wanted, options);
   if (!report.ok()) return report.status();
   *bytes += report->bytes_read;
   return {};

@@ -22,7 +22,8 @@ namespace {
 constexpr std::int64_t kRows = 7;
 constexpr std::int64_t kColumns = 5;
 
-// One process: a replicated tensor, one cut along each dimension, and a derived one.
+// One process: a replicated tensor, one cut along each dimension, one cut flat and tied to another
+// name, and a derived one.
 class Node {
  public:
   Node() : model_(10), full_(kRows * kColumns), initial_(kRows * kColumns) {
@@ -33,6 +34,9 @@ class Node {
     weights_->initial = std::as_bytes(std::span(initial_));
     columns_ = Add(TensorKind::kSharded, "columns", {kRows, kColumns}, 1);
     columns_->fill = *EncodeElement(DType::kFloat32, 2);
+    flat_ = Add(TensorKind::kSharded, "flat", {kRows, kColumns}, kFlat);
+    flat_->initial = weights_->initial;
+    Add(TensorKind::kAlias, "tied", {kRows, kColumns}, kFlat)->spec.alias_of = "flat";
     auto full = Add(TensorKind::kDerived, "full", {kRows, kColumns}, -1);
     full->memory = std::as_writable_bytes(std::span(full_));
     full->from = weights_;
@@ -51,7 +55,7 @@ class Node {
   // Each element becomes a function of its place and of `salt`.
   void Scribble(float salt) {
     for (std::size_t i = 0; i < model_.size(); ++i) model_[i] = salt + static_cast<float>(i);
-    for (TensorSlot* slot : {weights_.get(), columns_.get()}) {
+    for (TensorSlot* slot : {weights_.get(), columns_.get(), flat_.get()}) {
       ForEach(*slot,
               [&](std::int64_t place, float& value) { value = salt + static_cast<float>(place); });
     }
@@ -60,7 +64,7 @@ class Node {
     for (std::size_t i = 0; i < model_.size(); ++i) {
       ASSERT_EQ(model_[i], salt + static_cast<float>(i));
     }
-    for (TensorSlot* slot : {weights_.get(), columns_.get()}) {
+    for (TensorSlot* slot : {weights_.get(), columns_.get(), flat_.get()}) {
       ForEach(*slot, [&](std::int64_t place, const float& value) {
         ASSERT_EQ(value, salt + static_cast<float>(place)) << slot->spec.name << " " << place;
       });
@@ -68,9 +72,11 @@ class Node {
   }
   void ExpectInitial() {
     for (const float value : model_) ASSERT_EQ(value, 1);
-    ForEach(*weights_, [](std::int64_t place, const float& value) {
-      ASSERT_EQ(value, static_cast<float>(place));
-    });
+    for (TensorSlot* slot : {weights_.get(), flat_.get()}) {
+      ForEach(*slot, [](std::int64_t place, const float& value) {
+        ASSERT_EQ(value, static_cast<float>(place));
+      });
+    }
     ForEach(*columns_, [](std::int64_t, const float& value) { ASSERT_EQ(value, 2); });
   }
 
@@ -85,9 +91,11 @@ class Node {
   static void ForEach(TensorSlot& slot, const std::function<void(std::int64_t, float&)>& visit) {
     const std::span<float> elements = Elements(slot);
     std::size_t at = 0;
-    for (std::int64_t row = slot.box.ranges[0].lo; row < slot.box.ranges[0].hi; ++row) {
-      for (std::int64_t column = slot.box.ranges[1].lo; column < slot.box.ranges[1].hi; ++column) {
-        visit(row * kColumns + column, elements[at++]);
+    for (const Box& box : slot.boxes) {
+      for (std::int64_t row = box.ranges[0].lo; row < box.ranges[0].hi; ++row) {
+        for (std::int64_t column = box.ranges[1].lo; column < box.ranges[1].hi; ++column) {
+          visit(row * kColumns + column, elements[at++]);
+        }
       }
     }
     ASSERT_EQ(at, elements.size());
@@ -95,7 +103,7 @@ class Node {
 
   StateTable table_;
   std::vector<float> model_, full_, initial_;
-  std::shared_ptr<TensorSlot> weights_, columns_;
+  std::shared_ptr<TensorSlot> weights_, columns_, flat_;
 };
 
 GenerationRecord RecordOf(std::int64_t generation, RestoreSource source,
@@ -158,8 +166,8 @@ class Transfer : public testing::Test {
     record.tensors = nodes[0]->table().Specs();
     for (std::size_t r = 0; r < nodes.size(); ++r) {
       checkpoint::ShardPlan plan{
-          "job",         key, Lineage(1), Rank(static_cast<std::int32_t>(r)), record.world_size,
-          record.tensors};
+          "job",          key, Lineage(1), Rank(static_cast<std::int32_t>(r)), record.world_size,
+          record.tensors, {}};
       checkpoint::IoPool pool(2);
       checkpoint::AlignedBuffer data;
       EXPECT_TRUE(TakeSnapshot(nodes[r]->table(), plan, pool, &data).ok());
