@@ -40,9 +40,10 @@ std::optional<std::span<std::byte>> OnePiece(const std::vector<BoxBytes>& held,
   const BoxBytes& holder = HolderOf(held, boxes[0]);
   const checkpoint::RunCursor cursor(checkpoint::RowMajor(holder.box),
                                      checkpoint::RowMajor(boxes[0]), boxes[0]);
-  if (!cursor.valid() || cursor.run().count != boxes[0].count()) return std::nullopt;
-  return holder.bytes.subspan(static_cast<std::size_t>(cursor.run().from) * element,
-                              static_cast<std::size_t>(cursor.run().count) * element);
+  const checkpoint::Run& run = cursor.run();
+  if (!cursor.valid() || run.count != boxes[0].count() || run.from_step != 1) return std::nullopt;
+  return holder.bytes.subspan(static_cast<std::size_t>(run.from) * element,
+                              static_cast<std::size_t>(run.count) * element);
 }
 
 // Copies between the rank's own boxes and the bytes of a transfer, box after box.

@@ -69,7 +69,7 @@ TEST(TrainingState, TheFirstMistakeIsKeptAndSaysWhatToDo) {
        [](TrainingState& s, std::span<std::byte>) {
          s.AddSharded("a", DType::kI32, {4}, Cut::Even(0), Fill(0.5));
        }},
-      {"only dimension 0",
+      {"along dimension 0",
        [](TrainingState& s, std::span<std::byte> b) {
          const ShardedTensor t = s.AddSharded("a", DType::kFloat32, {2, 3}, Cut::Even(1), Fill(0));
          s.AddDerived("b", t, b);
