@@ -232,7 +232,10 @@ Saver::Saver(std::unique_ptr<checkpoint::FileSystem> fs, std::string root, OnDon
 }
 
 Saver::~Saver() {
-  if (work_->Stop(patience_)) return thread_.join();
+  if (work_->Stop(patience_)) {
+    thread_.join();
+    return;
+  }
   std::fprintf(
       stderr,
       "muster: checkpoint directory %s has not answered for %lld s: what was being written "
