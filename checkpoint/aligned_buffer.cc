@@ -83,8 +83,10 @@ Status AlignedBuffer::Resize(std::int64_t bytes) {
     data_ = MapAt(capacity, alignment);
     if (data_ == nullptr) return none;
     capacity_ = capacity;
-    // Advice only: without huge pages the buffer works as well.
+    // Advice only: without huge pages the buffer works as well, only slower. Forked children (data
+    // loaders) do not get it, so that no page has to be copied for their sake.
     static_cast<void>(madvise(data_, static_cast<std::size_t>(capacity), MADV_HUGEPAGE));
+    static_cast<void>(madvise(data_, static_cast<std::size_t>(capacity), MADV_DONTFORK));
     if (!Populate(data_, capacity)) {
       Free();
       return none;

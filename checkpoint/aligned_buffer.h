@@ -13,7 +13,7 @@
 namespace muster::checkpoint {
 
 // Owns its memory, which only grows until the buffer is destroyed. Movable; a moved-from buffer is
-// empty. Not thread-safe.
+// empty. Forked children do not inherit the memory, and must not touch the buffer. Not thread-safe.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;

@@ -104,43 +104,66 @@ Status CheckPlan(const ShardPlan& plan) {
   return CheckTensors(plan.tensors);
 }
 
+// A shard on its way into its file.
+struct Writing {
+  const AlignedBuffer& data;
+  IoPool& pool;
+  const std::atomic<bool>* stop;
+  std::int64_t data_start = 0;
+  ShardHeader header = {};
+  std::vector<Block> blocks = {};  // of the data
+  std::uint64_t header_digest = 0;
+
+  [[nodiscard]] Status CheckStop() const {
+    if (stop == nullptr || !*stop) return {};
+    return Interrupted("the save was given up");
+  }
+};
+
+// Sets the digests of the blocks that begin within bytes [begin, end) of the data.
+void DigestBlocks(std::int64_t begin, std::int64_t end, Writing* writing) {
+  const std::vector<Block>& blocks = writing->blocks;
+  auto block = std::partition_point(blocks.begin(), blocks.end(),
+                                    [begin](const Block& one) { return one.begin < begin; });
+  for (; block != blocks.end() && block->begin < end; ++block) {
+    writing->header.block_digests[static_cast<std::size_t>(block - blocks.begin())] =
+        DigestOf(writing->data.span().subspan(static_cast<std::size_t>(block->begin),
+                                              static_cast<std::size_t>(block->end - block->begin)));
+  }
+}
+
 // Writes the pieces side by side, each of them once the digests of the blocks that begin in it are
 // known. The last piece ends at a multiple of kDirectAlignment, beyond the end of the data.
-Status WriteData(WritableFile& file, const AlignedBuffer& data, std::int64_t data_start,
-                 IoPool& pool, ShardHeader* header) {
-  const std::int64_t pieces = (data.size() + kPieceBytes - 1) / kPieceBytes;
-  const std::span<const std::byte> bytes = data.padded();
-  const std::vector<Block> blocks = BlocksOf(header->tensors);
-  return pool.ForEach(pieces, [&](std::int64_t piece) {
+Status WriteData(WritableFile& file, Writing* writing) {
+  const std::span<const std::byte> bytes = writing->data.padded();
+  const std::int64_t pieces = (std::ssize(bytes) + kPieceBytes - 1) / kPieceBytes;
+  return writing->pool.ForEach(pieces, [&](std::int64_t piece) {
+    MUSTER_RETURN_IF_ERROR(writing->CheckStop());
     const std::int64_t begin = piece * kPieceBytes;
     const std::int64_t end = std::min(begin + kPieceBytes, std::ssize(bytes));
-    auto block = std::partition_point(blocks.begin(), blocks.end(),
-                                      [&](const Block& one) { return one.begin < begin; });
-    for (; block != blocks.end() && block->begin < end; ++block) {
-      header->block_digests[static_cast<std::size_t>(block - blocks.begin())] =
-          DigestOf(bytes.subspan(static_cast<std::size_t>(block->begin),
-                                 static_cast<std::size_t>(block->end - block->begin)));
-    }
-    return file.WriteAt(data_start + begin, bytes.subspan(static_cast<std::size_t>(begin),
-                                                          static_cast<std::size_t>(end - begin)));
+    DigestBlocks(begin, end, writing);
+    return file.WriteAt(
+        writing->data_start + begin,
+        bytes.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
   });
 }
 
 // Data first and the header last: until then the file starts with zeros, which no reader takes for
 // a safetensors file.
-Status FillShard(WritableFile& file, const AlignedBuffer& data, std::int64_t data_start,
-                 IoPool& pool, ShardHeader* header, std::uint64_t* header_digest) {
-  const std::int64_t file_bytes = data_start + data.size();
+Status FillShard(WritableFile& file, Writing* writing) {
+  const std::int64_t file_bytes = writing->data_start + writing->data.size();
   // File systems let writes go side by side only where they do not make the file longer.
   MUSTER_RETURN_IF_ERROR(file.SetSize(AlignUp(file_bytes)));
-  MUSTER_RETURN_IF_ERROR(WriteData(file, data, data_start, pool, header));
+  MUSTER_RETURN_IF_ERROR(WriteData(file, writing));
   if (file_bytes % kDirectAlignment != 0) MUSTER_RETURN_IF_ERROR(file.SetSize(file_bytes));
-  const Result<std::string> prefix = EncodeShardHeader(*header);
+  MUSTER_RETURN_IF_ERROR(writing->CheckStop());
+  const Result<std::string> prefix = EncodeShardHeader(writing->header);
   if (!prefix.ok()) return prefix.status();
-  MUSTER_CHECK(std::ssize(*prefix) == data_start, "the digests' values do not change the length");
-  *header_digest = DigestOf(*prefix);
+  MUSTER_CHECK(std::ssize(*prefix) == writing->data_start,
+               "the digests' values do not change the length");
+  writing->header_digest = DigestOf(*prefix);
   AlignedBuffer aligned;
-  MUSTER_RETURN_IF_ERROR(aligned.Resize(data_start));
+  MUSTER_RETURN_IF_ERROR(aligned.Resize(writing->data_start));
   std::memcpy(aligned.span().data(), prefix->data(), prefix->size());
   return file.WriteAt(0, aligned.padded());
 }
@@ -169,12 +192,14 @@ Status CheckRoot(FileSystem& fs, const std::string& root) {
 }
 
 Result<FileRecord> WriteShard(FileSystem& fs, const std::string& root, const ShardPlan& plan,
-                              const AlignedBuffer& data, IoPool& pool) {
+                              const AlignedBuffer& data, IoPool& pool,
+                              const std::atomic<bool>* stop) {
   MUSTER_RETURN_IF_ERROR(CheckPlan(plan));
   Result<std::vector<StoredTensor>> layout =
       LayoutOf(plan.tensors, plan.rank, plan.world_size, plan.listed);
   if (!layout.ok()) return layout.status();
-  ShardHeader header;
+  Writing writing{data, pool, stop};
+  ShardHeader& header = writing.header;
   header.job = plan.job;
   header.key = plan.key;
   header.lineage = plan.lineage;
@@ -187,15 +212,16 @@ Result<FileRecord> WriteShard(FileSystem& fs, const std::string& root, const Sha
                                        data.size()));
   }
   if (plan.rank == Rank(0)) header.aliases = AliasesIn(plan.tensors);
-  header.block_digests.resize(BlocksOf(header.tensors).size());
+  writing.blocks = BlocksOf(header.tensors);
+  header.block_digests.resize(writing.blocks.size());
   const Result<std::string> blank = EncodeShardHeader(header);
   if (!blank.ok()) return blank.status();
-  const std::int64_t data_start = std::ssize(*blank);
+  writing.data_start = std::ssize(*blank);
 
   FileRecord record;
   record.rank = plan.rank;
   record.listed = plan.listed;
-  record.bytes = data_start + data.size();
+  record.bytes = writing.data_start + data.size();
   MUSTER_RETURN_IF_ERROR(CheckSpace(fs, root, record.bytes));
   const std::string directory = JoinPath(root, DirectoryName(plan.key));
   MUSTER_RETURN_IF_ERROR(MakeStepDirectory(fs, root, directory));
@@ -203,9 +229,9 @@ Result<FileRecord> WriteShard(FileSystem& fs, const std::string& root, const Sha
       fs, directory, [&plan](int attempt) { return ShardFileName(plan.rank, attempt); });
   if (!fresh.ok()) return fresh.status();
   record.name = fresh->name;
-  MUSTER_RETURN_IF_ERROR(FillOrRemove(fs, *fresh, [&](WritableFile& file) {
-    return FillShard(file, data, data_start, pool, &header, &record.header_digest);
-  }));
+  MUSTER_RETURN_IF_ERROR(FillOrRemove(
+      fs, *fresh, [&writing](WritableFile& file) { return FillShard(file, &writing); }));
+  record.header_digest = writing.header_digest;
   if (const Status status = fs.SyncDirectory(directory); !status.ok()) {
     static_cast<void>(fs.Unlink(fresh->path));
     return status;

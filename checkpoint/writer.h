@@ -2,6 +2,7 @@
 // commits anything; that is the index's part. README.md has the protocol.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -37,10 +38,11 @@ Status CheckRoot(FileSystem& fs, const std::string& root);
 // far as the file system lets it), older checkpoints are untouched, and another call with the same
 // plan takes a new name. kInvalidArgument for tensors that cannot be stored or data of a wrong
 // size, kResourceExhausted when the file system lacks the space (asked before anything is written).
-// Blocks until all is on the disk; beyond `data` it needs the memory of the header twice.
+// Blocks until all is on the disk; beyond `data` it needs the memory of the header twice. Once
+// `*stop` is true, it is given up between two writes, with kInterrupted.
 [[nodiscard]] Result<FileRecord> WriteShard(FileSystem& fs, const std::string& root,
                                             const ShardPlan& plan, const AlignedBuffer& data,
-                                            IoPool& pool);
+                                            IoPool& pool, const std::atomic<bool>* stop = nullptr);
 
 // Writes the manifest of a checkpoint whose files are all durable, and returns its digest once it
 // is durable too. The manifest appears whole or not at all; writing it again writes the same bytes.

@@ -35,6 +35,9 @@ class RestlessCalls : public SystemCalls {
     return Interrupted() ? -1 : SystemCalls::FDataSync(descriptor);
   }
   int FSync(int descriptor) override { return Interrupted() ? -1 : SystemCalls::FSync(descriptor); }
+  int FTruncate(int descriptor, off_t bytes) override {
+    return Interrupted() ? -1 : SystemCalls::FTruncate(descriptor, bytes);
+  }
 
  private:
   bool Interrupted() {
@@ -126,6 +129,9 @@ class FailingCalls : public SystemCalls {
     return Fails() ? -1 : SystemCalls::FDataSync(descriptor);
   }
   int FSync(int descriptor) override { return Fails() ? -1 : SystemCalls::FSync(descriptor); }
+  int FTruncate(int descriptor, off_t bytes) override {
+    return Fails() ? -1 : SystemCalls::FTruncate(descriptor, bytes);
+  }
   int Close(int descriptor) override {
     // It frees the descriptor whatever it says.
     const int result = SystemCalls::Close(descriptor);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cerrno>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -117,6 +119,79 @@ TEST_F(WriteShardTest, NeverTouchesAnExistingFile) {
   EXPECT_EQ(Write("/c", plan)->name, "r00000-01.safetensors");
   for (int attempt = 2; attempt < kMaxAttempts; ++attempt) ASSERT_TRUE(Write("/c", plan).ok());
   ExpectError(Write("/c", plan).status(), Code::kResourceExhausted, "remove them");
+}
+
+// Data of several pieces, so that several threads write it.
+constexpr std::int64_t kSeveralPieces = (std::int64_t{20} << 20U) + 77;
+
+// S03: an error in any thread fails the whole, and leaves nothing.
+TEST(WriteShards, FailWhicheverThreadMeetsTheError) {
+  MemoryDisk disk;
+  ASSERT_TRUE(CheckRoot(disk, "/c").ok());
+  const State state = MakeState({{"a", DType::kU8, {kSeveralPieces}, 0}}, 1);
+  const ShardPlan plan = PlanOf(state, Key(1, 1), Rank(0), 1);
+  const AlignedBuffer data = ShardData(state, Rank(0), 1);
+  IoPool pool(2);
+  FaultyFileSystem faulty(disk);
+  ASSERT_TRUE(WriteShard(faulty, "/c", plan, data, pool).ok());
+  const std::int64_t calls = faulty.calls();
+  ASSERT_TRUE(disk.Unlink("/c/" + DirectoryName(plan.key) + "/" + ShardFileName(Rank(0), 0)).ok());
+  for (const Code code : {Code::kInternal, Code::kResourceExhausted}) {
+    for (std::int64_t k = 1; k <= calls; ++k) {
+      faulty.Set(FaultyFileSystem::Fault::kFailTorn, k, Status(code, "injected"));
+      EXPECT_EQ(WriteShard(faulty, "/c", plan, data, pool).status().code(), code) << k;
+      EXPECT_TRUE(disk.List("/c/" + DirectoryName(plan.key))->empty()) << k;
+    }
+  }
+  EXPECT_TRUE(WriteShard(disk, "/c", plan, data, pool).ok());
+}
+
+// S04: the disk fills up while the file is written, although it had the space when it was asked.
+TEST(WriteShards, ADiskThatFillsUpIsAnErrorWithARemedy) {
+  constexpr std::size_t kBytes = std::size_t{8} << 20U;
+  class SmallDisk : public SystemCalls {
+   public:
+    ssize_t PWrite(int descriptor, const void* bytes, std::size_t count, off_t offset) override {
+      if (written += count; written > kBytes) {
+        errno = ENOSPC;
+        return -1;
+      }
+      return SystemCalls::PWrite(descriptor, bytes, count, offset);
+    }
+    std::atomic<std::size_t> written = 0;
+  } calls;
+  const TemporaryDirectory root;
+  const State state = MakeState({{"a", DType::kU8, {kSeveralPieces}, 0}}, 1);
+  const ShardPlan plan = PlanOf(state, Key(1, 1), Rank(0), 1);
+  const AlignedBuffer data = ShardData(state, Rank(0), 1);
+  IoPool pool(2);
+  PosixFileSystem full(calls);
+  ExpectError(WriteShard(full, root.path(), plan, data, pool).status(), Code::kResourceExhausted,
+              "free space there");
+  PosixFileSystem fs;
+  EXPECT_TRUE(fs.List(JoinPath(root.path(), DirectoryName(plan.key)))->empty());
+  EXPECT_TRUE(WriteShard(fs, root.path(), plan, data, pool).ok());
+}
+
+TEST(WriteShards, CanBeGivenUp) {
+  MemoryDisk disk;
+  ASSERT_TRUE(CheckRoot(disk, "/c").ok());
+  const State state = MakeState({{"a", DType::kU8, {kSeveralPieces}, 0}}, 1);
+  const ShardPlan plan = PlanOf(state, Key(1, 1), Rank(0), 1);
+  const AlignedBuffer data = ShardData(state, Rank(0), 1);
+  IoPool alone(1);
+  FaultyFileSystem counted(disk);
+  ASSERT_TRUE(WriteShard(counted, "/c", plan, data, alone).ok());
+  const std::int64_t calls = counted.calls();
+  // Before the header: afterwards the file may as well be finished.
+  for (std::int64_t k = 1; k <= calls - 4; ++k) {
+    std::atomic<bool> stop = false;
+    counted.SetAction(k, [&stop] { stop = true; });
+    EXPECT_EQ(WriteShard(counted, "/c", plan, data, alone, &stop).status().code(),
+              Code::kInterrupted)
+        << k;
+    EXPECT_EQ(disk.List("/c/" + DirectoryName(plan.key))->size(), 1U) << k;
+  }
 }
 
 // All ranks at once, each on its own, into a directory that none of them finds.

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "checkpoint/layout.h"
 #include "checkpoint/posix_file_system.h"
 #include "checkpoint/writer.h"
 #include "protocol/transport/steady_clock.h"
@@ -134,10 +135,12 @@ TrainingStep* Runner::BeginStep() {
       case Directive::kTrain:
       case Directive::kFinish: {
         const bool train = session.Next(MonotonicNow()) == Directive::kTrain;
+        const bool fresh = record_.generation != session.started_record()->generation;
         record_ = *session.started_record();
         rank_ = session.RankIn(record_);
         member_ = session.member();
         lock.unlock();
+        if (fresh) PrepareSaves();
         control_->in_operation = true;
         const Status status = GatherDerived(*table_, *communicator_);
         control_->in_operation = false;
@@ -182,19 +185,20 @@ void Runner::TakeSnapshotFor(const CheckpointKey& key, bool needed) {
   }
   plan.tensors = identity_.spec.tensors;
   const Rank rank = plan.rank;
-  Status problem = ResourceExhausted("busy: the checkpoint before is still being written");
-  if (needed ? saver_->AwaitIdle(kSavePatience) : !saver_->busy()) {
-    Snapshot snapshot;
-    checkpoint::IoPool alone(1);
-    problem = TakeSnapshot(*table_, plan, alone, &snapshot.data);
-    if (problem.ok()) {
-      snapshot.plan = std::move(plan);
-      last_save_ = key;
-      return saver_->Save(std::move(snapshot));
-    }
+  if (needed) saver_->AwaitIdle(kSavePatience);
+  const Status problem = saver_->Save(*table_, std::move(plan));
+  if (problem.ok()) {
+    last_save_ = key;
+    return;
   }
   const ControlThread::Lock lock = control_->Acquire();
   control_->Hand(Report{ShardFailed{key, rank, problem.code(), problem.message()}});
+}
+
+void Runner::PrepareSaves() {
+  if (identity_.spec.checkpoint_directory.empty() || identity_.spec.checkpoint_every == 0) return;
+  const auto layout = checkpoint::LayoutOf(identity_.spec.tensors, rank_, record_.world_size());
+  if (layout.ok() && !layout->empty()) saver_->Prepare(layout->back().end);
 }
 
 void Runner::Form(const GenerationRecord& record) {

@@ -61,6 +61,8 @@ class Runner {
 
   // runner.cc
   void TakeSnapshotFor(const CheckpointKey& key, bool needed);
+  // A generation has started: the size of this rank's snapshots is known.
+  void PrepareSaves();
   void Form(const GenerationRecord& record);
   [[nodiscard]] bool OpenStep();
   void FinishSteps();

@@ -2,86 +2,200 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
-#include <new>
-#include <span>
+#include <deque>
+#include <mutex>
+#include <optional>
 #include <utility>
+#include <variant>
 
-#include "checkpoint/reshard.h"
+#include "checkpoint/aligned_buffer.h"
+#include "checkpoint/io_pool.h"
 #include "checkpoint/retention.h"
 #include "worker/client/signals_blocked.h"
+#include "worker/client/snapshot.h"
 
 namespace muster::worker {
+namespace {
 
-Saver::Saver(std::unique_ptr<checkpoint::FileSystem> fs, std::string root, OnDone done)
-    : fs_(std::move(fs)),
-      root_(std::move(root)),
-      done_(std::move(done)),
-      thread_([this] { Run(); }) {}
+struct Snapshot {
+  checkpoint::ShardPlan plan;
+  checkpoint::AlignedBuffer data;
+};
 
-Saver::~Saver() {
+}  // namespace
+
+class Saver::Work {
+ public:
+  Work(std::unique_ptr<checkpoint::FileSystem> fs, std::string root, OnDone done)
+      : fs_(std::move(fs)), root_(std::move(root)), done_(std::move(done)) {}
+
+  // The thread.
+  void Run();
+  // Ends the thread soon; false when it is still there after `patience`, and then it is mute.
+  bool Stop(Duration patience);
+
+  void Prepare(std::int64_t bytes);
+  Status Save(const StateTable& table, checkpoint::ShardPlan plan);
+  bool AwaitIdle(Duration limit);
+  [[nodiscard]] std::int64_t skipped();
+
+  using Job = std::variant<Snapshot, WriteManifest, RemoveCheckpoint>;
+  void Enqueue(Job job);
+
+ private:
+  [[nodiscard]] std::optional<Message> Do(Snapshot& snapshot);
+  [[nodiscard]] std::optional<Message> Do(const WriteManifest& request);
+  [[nodiscard]] std::optional<Message> Do(const RemoveCheckpoint& request);
+  void GetMemory(std::unique_lock<std::mutex>& lock);
+  void EndSave(checkpoint::AlignedBuffer buffer);
+  void Answer(Message message);
+  bool WaitFor(std::unique_lock<std::mutex>& lock, Duration limit, const bool& flag, bool value) {
+    return changed_.wait_for(lock, std::chrono::nanoseconds(limit.nanos()),
+                             [&flag, value] { return flag == value; });
+  }
+
+  const std::unique_ptr<checkpoint::FileSystem> fs_;
+  const std::string root_;
+  checkpoint::IoPool pool_;
+  std::atomic<bool> stopping_ = false;
+
+  std::mutex answering_;  // held while done_ is called
+  OnDone done_;           // guarded by answering_
+
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  std::deque<Job> jobs_;
+  bool saving_ = false;  // from the start of a snapshot until its file is done
+  std::int64_t skipped_ = 0;
+  std::int64_t prepare_bytes_ = 0;  // 0: nothing to prepare
+  bool preparing_ = false;
+  checkpoint::AlignedBuffer buffer_;  // empty while a save or a preparation has it
+  bool ended_ = false;
+};
+
+void Saver::Work::Prepare(std::int64_t bytes) {
   {
     const std::lock_guard lock(mutex_);
-    stopping_ = true;
+    prepare_bytes_ = bytes;
   }
   changed_.notify_all();
-  thread_.join();
 }
 
-bool Saver::busy() const {
-  const std::lock_guard lock(mutex_);
-  return snapshots_ > 0;
+Status Saver::Work::Save(const StateTable& table, checkpoint::ShardPlan plan) {
+  Snapshot snapshot;
+  {
+    std::unique_lock lock(mutex_);
+    if (saving_) {
+      ++skipped_;
+      return ResourceExhausted(fmt::format(
+          "busy: the checkpoint before is still being written ({} skipped so far)", skipped_));
+    }
+    saving_ = true;
+    changed_.wait(lock, [this] { return !preparing_; });
+    snapshot.data = std::move(buffer_);
+  }
+  if (Status status = TakeSnapshot(table, plan, pool_, &snapshot.data); !status.ok()) {
+    EndSave(std::move(snapshot.data));
+    return status;
+  }
+  snapshot.plan = std::move(plan);
+  Enqueue(std::move(snapshot));
+  return {};
 }
 
-bool Saver::AwaitIdle(Duration limit) const {
-  std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, std::chrono::nanoseconds(limit.nanos()),
-                           [this] { return snapshots_ == 0; });
-}
-
-void Saver::Save(Snapshot snapshot) { Enqueue(std::move(snapshot)); }
-void Saver::Write(WriteManifest request) { Enqueue(std::move(request)); }
-void Saver::Remove(RemoveCheckpoint request) { Enqueue(std::move(request)); }
-
-void Saver::Enqueue(Job job) {
+void Saver::Work::EndSave(checkpoint::AlignedBuffer buffer) {
   {
     const std::lock_guard lock(mutex_);
-    if (std::holds_alternative<Snapshot>(job)) ++snapshots_;
+    buffer_ = std::move(buffer);
+    saving_ = false;
+  }
+  changed_.notify_all();
+}
+
+bool Saver::Work::AwaitIdle(Duration limit) {
+  std::unique_lock lock(mutex_);
+  return WaitFor(lock, limit, saving_, false);
+}
+
+std::int64_t Saver::Work::skipped() {
+  const std::lock_guard lock(mutex_);
+  return skipped_;
+}
+
+void Saver::Work::Enqueue(Job job) {
+  {
+    const std::lock_guard lock(mutex_);
     jobs_.push_back(std::move(job));
   }
   changed_.notify_all();
 }
 
-void Saver::Run() {
-  for (;;) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
-    if (stopping_) return;
-    const Job job = std::move(jobs_.front());
-    jobs_.erase(jobs_.begin());
-    lock.unlock();
-    std::optional<Message> answer = std::visit([this](const auto& one) { return Do(one); }, job);
-    if (std::holds_alternative<Snapshot>(job)) {
-      lock.lock();
-      --snapshots_;
+void Saver::Work::Run() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    if (!jobs_.empty()) {
+      Job job = std::move(jobs_.front());
+      jobs_.pop_front();
       lock.unlock();
-      changed_.notify_all();
+      std::optional<Message> answer = std::visit([this](auto& one) { return Do(one); }, job);
+      if (answer) Answer(*std::move(answer));
+      lock.lock();
+    } else if (prepare_bytes_ > 0 && !saving_) {
+      GetMemory(lock);
+    } else {
+      changed_.wait(lock);
     }
-    if (answer) done_(std::move(*answer));
   }
+  ended_ = true;
+  changed_.notify_all();
 }
 
-std::optional<Message> Saver::Do(const Snapshot& snapshot) {
+// Lack of memory is for the save to report.
+void Saver::Work::GetMemory(std::unique_lock<std::mutex>& lock) {
+  const std::int64_t bytes = std::exchange(prepare_bytes_, 0);
+  checkpoint::AlignedBuffer buffer = std::move(buffer_);
+  preparing_ = true;
+  lock.unlock();
+  static_cast<void>(buffer.Resize(bytes));
+  lock.lock();
+  buffer_ = std::move(buffer);
+  preparing_ = false;
+  changed_.notify_all();
+}
+
+void Saver::Work::Answer(Message message) {
+  const std::lock_guard lock(answering_);
+  if (done_) done_(std::move(message));
+}
+
+bool Saver::Work::Stop(Duration patience) {
+  {
+    std::unique_lock lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+    if (WaitFor(lock, patience, ended_, true)) return true;
+  }
+  const std::lock_guard lock(answering_);
+  done_ = nullptr;
+  return false;
+}
+
+std::optional<Message> Saver::Work::Do(Snapshot& snapshot) {
   const checkpoint::ShardPlan& plan = snapshot.plan;
-  Result<FileRecord> file = checkpoint::WriteShard(*fs_, root_, plan, snapshot.data, pool_);
+  Result<FileRecord> file =
+      checkpoint::WriteShard(*fs_, root_, plan, snapshot.data, pool_, &stopping_);
+  EndSave(std::move(snapshot.data));
   if (!file.ok()) {
     return ShardFailed{plan.key, plan.rank, file.status().code(), file.status().message()};
   }
   return ShardWritten{plan.key, plan.lineage, plan.world_size, *file};
 }
 
-std::optional<Message> Saver::Do(const WriteManifest& request) {
+std::optional<Message> Saver::Work::Do(const WriteManifest& request) {
   ManifestWritten answer;
   answer.key = request.record.key;
   Result<std::uint64_t> digest = checkpoint::WriteManifest(*fs_, root_, request.record);
@@ -94,7 +208,7 @@ std::optional<Message> Saver::Do(const WriteManifest& request) {
   return answer;
 }
 
-std::optional<Message> Saver::Do(const RemoveCheckpoint& request) {
+std::optional<Message> Saver::Work::Do(const RemoveCheckpoint& request) {
   if (const Status status = checkpoint::RemoveCheckpoint(*fs_, root_, request.directory);
       !status.ok()) {
     // The coordinator asks again later; the files only take up room until then.
@@ -104,5 +218,39 @@ std::optional<Message> Saver::Do(const RemoveCheckpoint& request) {
   }
   return CheckpointRemoved{request.key};
 }
+
+Saver::Saver(std::unique_ptr<checkpoint::FileSystem> fs, std::string root, OnDone done,
+             Duration patience)
+    : work_([&] {
+        const SignalsBlocked blocked;  // for the threads of the pool
+        return std::make_shared<Work>(std::move(fs), root, std::move(done));
+      }()),
+      root_(std::move(root)),
+      patience_(patience) {
+  const SignalsBlocked blocked;
+  thread_ = std::thread([work = work_] { work->Run(); });
+}
+
+Saver::~Saver() {
+  if (work_->Stop(patience_)) {
+    thread_.join();
+    return;
+  }
+  std::fprintf(
+      stderr,
+      "muster: checkpoint directory %s has not answered for %lld s: what was being written "
+      "there is given up\n",
+      root_.c_str(), static_cast<long long>(patience_.millis() / 1000));
+  thread_.detach();
+}
+
+void Saver::Prepare(std::int64_t bytes) { work_->Prepare(bytes); }
+Status Saver::Save(const StateTable& table, checkpoint::ShardPlan plan) {
+  return work_->Save(table, std::move(plan));
+}
+bool Saver::AwaitIdle(Duration limit) const { return work_->AwaitIdle(limit); }
+std::int64_t Saver::skipped() const { return work_->skipped(); }
+void Saver::Write(WriteManifest request) { work_->Enqueue(std::move(request)); }
+void Saver::Remove(RemoveCheckpoint request) { work_->Enqueue(std::move(request)); }
 
 }  // namespace muster::worker

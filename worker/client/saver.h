@@ -2,67 +2,60 @@
 // the removal of old ones.
 #pragma once
 
-#include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
-#include <variant>
-#include <vector>
 
 #include "checkpoint/file_system.h"
 #include "checkpoint/writer.h"
 #include "protocol/messages.h"
-#include "worker/client/snapshot.h"
+#include "protocol/time.h"
+#include "worker/client/state_table.h"
 
 namespace muster::worker {
-
-struct Snapshot {
-  checkpoint::ShardPlan plan;
-  checkpoint::AlignedBuffer data;
-};
 
 // Thread-safe.
 class Saver {
  public:
   using OnDone = std::function<void(Message)>;  // called on the saver's thread
 
-  Saver(std::unique_ptr<checkpoint::FileSystem> fs, std::string root, OnDone done);
-  // Ends after the file that is being written now; what waits is dropped.
+  // How long the destructor waits for a storage that does not answer.
+  static constexpr Duration kPatience = Duration::Seconds(10);
+
+  Saver(std::unique_ptr<checkpoint::FileSystem> fs, std::string root, OnDone done,
+        Duration patience = kPatience);
+  // Gives up the file that is being written, after the call to the file system that it is in; what
+  // waits is dropped. When that call does not return within `patience`, says so on stderr and
+  // leaves the thread behind: it keeps alive what it uses, and never calls `done` again.
   ~Saver();
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
 
-  // Is a snapshot being written or waiting to be? Another one should not be taken then: it would
-  // only fill the memory.
-  [[nodiscard]] bool busy() const;
-  // Waits until it is not; false when `limit` passed first.
+  // Gets the memory for snapshots of `bytes` bytes in the background, so that the first one takes
+  // no longer than the others.
+  void Prepare(std::int64_t bytes);
+  // Copies what the plan's rank stores of the state as it is now, into memory that is used again
+  // and again, and returns; the file is written then, and answered by ShardWritten or ShardFailed.
+  // kResourceExhausted when there is no memory for the copy, or when the save before is still
+  // under way: this one is then skipped, for another copy would only fill the memory. Training
+  // thread.
+  Status Save(const StateTable& table, checkpoint::ShardPlan plan);
+  // Waits until no save is under way; false when `limit` passed first.
   bool AwaitIdle(Duration limit) const;
-  void Save(Snapshot snapshot);           // answered by ShardWritten or ShardFailed
+  // Saves that were skipped because another one was under way.
+  [[nodiscard]] std::int64_t skipped() const;
+
   void Write(WriteManifest request);      // answered by ManifestWritten
   void Remove(RemoveCheckpoint request);  // answered by CheckpointRemoved when it is gone
 
  private:
-  using Job = std::variant<Snapshot, WriteManifest, RemoveCheckpoint>;
-  void Run();
-  void Enqueue(Job job);
-  [[nodiscard]] std::optional<Message> Do(const Snapshot& snapshot);
-  [[nodiscard]] std::optional<Message> Do(const WriteManifest& request);
-  [[nodiscard]] std::optional<Message> Do(const RemoveCheckpoint& request);
+  class Work;  // what the thread uses, and outlives the saver with it
 
-  const std::unique_ptr<checkpoint::FileSystem> fs_;
+  const std::shared_ptr<Work> work_;
   const std::string root_;
-  const OnDone done_;
-  checkpoint::IoPool pool_;
-
-  mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
-  std::vector<Job> jobs_;  // guarded by mutex_, like the two below
-  int snapshots_ = 0;
-  bool stopping_ = false;
-
+  const Duration patience_;
   std::thread thread_;
 };
 
