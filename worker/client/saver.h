@@ -45,9 +45,10 @@ class Saver {
   [[nodiscard]] bool busy() const;
   // Waits until it is not; false when `limit` passed first.
   bool AwaitIdle(Duration limit) const;
-  void Save(Snapshot snapshot);           // answered by ShardWritten or ShardFailed
-  void Write(WriteManifest request);      // answered by ManifestWritten
-  void Remove(RemoveCheckpoint request);  // answered by CheckpointRemoved when it is gone
+  void Save(Snapshot snapshot);       // answered by ShardWritten or ShardFailed
+  void Write(WriteManifest request);  // answered by ManifestWritten
+  void Remove(
+      RemoveCheckpoint request);  // answered by CheckpointRemoved, when it is gone or pinned
 
  private:
   using Job = std::variant<Snapshot, WriteManifest, RemoveCheckpoint>;
