@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "checkpoint/format.h"
-#include "protocol/check.h"
 
 namespace muster::checkpoint {
 namespace {
@@ -17,28 +16,6 @@ Status OkIfGone(const Status& status) {
 
 }  // namespace
 
-std::vector<CheckpointKey> ChooseDeletions(std::span<const CheckpointEntry> entries,
-                                           std::int64_t keep,
-                                           std::span<const CheckpointKey> pinned) {
-  MUSTER_CHECK(keep >= 1, "at least one checkpoint is kept");
-  std::vector<CheckpointKey> chosen;
-  std::int64_t kept = 0;
-  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
-    const CheckpointKey& key = entry->record.key;
-    switch (entry->state) {
-      case CheckpointState::kComplete: continue;
-      case CheckpointState::kAnnounced:
-        if (++kept <= keep) continue;
-        break;
-      case CheckpointState::kVoid:
-      case CheckpointState::kDeleting: break;
-    }
-    if (std::find(pinned.begin(), pinned.end(), key) == pinned.end()) chosen.push_back(key);
-  }
-  std::reverse(chosen.begin(), chosen.end());
-  return chosen;
-}
-
 Status RemoveCheckpoint(FileSystem& fs, const std::string& root, const std::string& directory) {
   if (!ParseDirectoryName(directory)) {
     return InvalidArgument(
@@ -49,6 +26,12 @@ Status RemoveCheckpoint(FileSystem& fs, const std::string& root, const std::stri
   const std::string path = JoinPath(root, directory);
   const Result<std::vector<std::string>> names = fs.List(path);
   if (!names.ok()) return OkIfGone(names.status());
+  if (std::find(names->begin(), names->end(), kPinnedName) != names->end()) {
+    return FailedPrecondition(
+        fmt::format("checkpoint {} is pinned: remove the file {} in it to "
+                    "let it go",
+                    path, kPinnedName));
+  }
   const std::string manifest(kManifestName);
   MUSTER_RETURN_IF_ERROR(OkIfGone(fs.Unlink(JoinPath(path, manifest))));
   MUSTER_RETURN_IF_ERROR(OkIfGone(fs.SyncDirectory(path)));

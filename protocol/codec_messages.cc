@@ -154,6 +154,7 @@ void Fields(Io& io, Ref<Io, ManifestWritten> written) {
 template <class Io>
 void Fields(Io& io, Ref<Io, CheckpointRemoved> removed) {
   io.Object("key", removed.key);
+  io.Bool("pinned", removed.pinned);
 }
 
 template <class Io>

@@ -40,6 +40,7 @@ void Fields(Io& io, Ref<Io, JobSpec> spec) {
   io.Text("checkpoint_directory", spec.checkpoint_directory, 0, kMaxPathBytes);
   io.Integer("checkpoint_every", spec.checkpoint_every, 0, kMaxInteger);
   io.Integer("checkpoint_keep", spec.checkpoint_keep, 0, 1'000'000);
+  io.Integer("checkpoint_keep_every", spec.checkpoint_keep_every, 0, kMaxInteger);
   io.List("tensors", spec.tensors, 0, kMaxTensors);
 }
 
@@ -85,6 +86,7 @@ void Fields(Io& io, Ref<Io, CheckpointEntry> entry) {
   io.Enum("state", entry.state);
   io.Hex("manifest_digest", entry.manifest_digest);
   io.Integer("strikes", entry.strikes, 0, 1'000'000);
+  io.Bool("pinned", entry.pinned);
   io.Require(entry.record.world_size > 0 || entry.state != CheckpointState::kComplete,
              "record.world_size", "is 0, but a manifest is still to be made of this record");
 }

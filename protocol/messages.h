@@ -178,9 +178,11 @@ struct ManifestWritten {
   friend bool operator==(const ManifestWritten&, const ManifestWritten&) = default;
 };
 
-// Answer to RemoveCheckpoint: the directory is gone.
+// Answer to RemoveCheckpoint: the directory is gone; or, `pinned`, an operator wants it kept and
+// nothing of it was touched.
 struct CheckpointRemoved {
   CheckpointKey key;
+  bool pinned = false;
   friend bool operator==(const CheckpointRemoved&, const CheckpointRemoved&) = default;
 };
 
@@ -278,7 +280,7 @@ struct CheckpointAborted {
   friend bool operator==(const CheckpointAborted&, const CheckpointAborted&) = default;
 };
 
-// Delete this directory below the checkpoint root, answer CheckpointRemoved.
+// Delete this directory below the checkpoint root unless it is pinned, answer CheckpointRemoved.
 struct RemoveCheckpoint {
   CheckpointKey key;
   std::string directory;

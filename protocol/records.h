@@ -29,8 +29,10 @@ struct JobSpec {
   Duration failure_timeout = kDefaultFailureTimeout;  // the lease
   std::string checkpoint_directory;                   // empty: no checkpoints
   std::int64_t checkpoint_every = 0;  // steps between checkpoints; 0: none but the needed ones
-  std::int32_t checkpoint_keep = 3;   // announced ones that retention leaves
-  std::vector<TensorSpec> tensors;    // the state, in the order of registration
+  std::int32_t checkpoint_keep = 3;   // newest announced ones that retention leaves
+  // Announced ones whose step is a multiple of this stay for good, beyond those; 0: none do.
+  std::int64_t checkpoint_keep_every = 0;
+  std::vector<TensorSpec> tensors;  // the state, in the order of registration
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };
 
@@ -83,8 +85,11 @@ enum class CheckpointState {
 struct CheckpointEntry {
   CheckpointRecord record;
   CheckpointState state = CheckpointState::kComplete;
-  std::uint64_t manifest_digest = 0;  // once announced
-  int strikes = 0;                    // starts from it that failed
+  // Once announced; zero again when it is being removed and does not count any more, whatever
+  // becomes of the removal.
+  std::uint64_t manifest_digest = 0;
+  int strikes = 0;      // starts from it that failed
+  bool pinned = false;  // an operator had pinned its directory when it was last to be removed
   friend bool operator==(const CheckpointEntry&, const CheckpointEntry&) = default;
 };
 

@@ -51,6 +51,8 @@ Options Options::Draw(std::uint64_t seed) {
       prng.Chance(1, 2) ? Duration::Seconds(40) : o.lease * 2 + Duration::Millis(below(4000));
   o.spread = prng.Chance(1, 3) ? Duration::Millis(below(4000)) : Duration::Millis(50);
   o.slow_aborts = prng.Chance(1, 3);
+  o.keep_every = prng.Chance(1, 4) ? o.save_every * (2 + below(4)) : 0;
+  o.pins = prng.Chance(1, 3);
   return o;
 }
 
@@ -63,10 +65,10 @@ std::string Options::ToString() const {
   return fmt::format(
       "seed={} workers={} per_node={} min={} max={} sharded={} checkpoints={} steps={} "
       "save_every={} launchers={} faults={} dense={} step_ms={} delay_us={} lease_ms={} "
-      "drift_ppm={} autonomy_ms={} spread_ms={} slow_aborts={} kinds={}",
+      "drift_ppm={} autonomy_ms={} spread_ms={} slow_aborts={} keep_every={} pins={} kinds={}",
       seed, workers, workers_per_node, min_workers, max_workers, sharded, checkpoints, steps,
       save_every, launchers, faults, dense, step.millis(), delay.nanos() / 1000, lease.millis(),
-      drift_ppm, autonomy.millis(), spread.millis(), slow_aborts, faults_text);
+      drift_ppm, autonomy.millis(), spread.millis(), slow_aborts, keep_every, pins, faults_text);
 }
 
 }  // namespace muster::sim

@@ -46,9 +46,11 @@ struct Options {
   bool checkpoints = false;  // of a replicated job; a sharded one has them anyway
   std::int64_t steps = 0;    // 0: the job does not end by itself
   std::int64_t save_every = 7;
-  bool launchers = true;    // attest deaths
-  int faults = 6;           // in the faulty phase
-  std::uint32_t kinds = 0;  // bit k: FaultKind k occurs
+  std::int64_t keep_every = 0;  // see JobSpec::checkpoint_keep_every
+  bool pins = false;            // some checkpoints are pinned for as long as there are faults
+  bool launchers = true;        // attest deaths
+  int faults = 6;               // in the faulty phase
+  std::uint32_t kinds = 0;      // bit k: FaultKind k occurs
   // Faults follow each other at interesting points (a message sent, an operation ended), and not
   // only at random times.
   bool dense = false;

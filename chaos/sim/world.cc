@@ -47,6 +47,7 @@ JobSpec SpecOf(const Options& options) {
     spec.checkpoint_directory = "/sim";
     spec.checkpoint_every = options.save_every;
     spec.checkpoint_keep = 2;
+    spec.checkpoint_keep_every = options.keep_every;
   }
   return spec;
 }

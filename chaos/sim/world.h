@@ -208,6 +208,8 @@ class World {
   void Snapshot(Process& p);
   void HandleSaver(Process& p, const worker::Effects& effects);
   void On(Process& p, const FileDone& done);
+  void Remove(Process& p, const CheckpointKey& key);
+  [[nodiscard]] bool Pinned(const CheckpointKey& key) const;
 
   // world_faults.cc
   void PlanFaults();

@@ -200,7 +200,7 @@ void World::StoreCheckpoint(const CheckpointEntry& entry) {
       (it == stored_checkpoints_.end() || it->state != CheckpointState::kAnnounced);
   if (entry.state == CheckpointState::kDeleting && it != stored_checkpoints_.end() &&
       it->state == CheckpointState::kAnnounced) {
-    safe_checkpoints_.OnRetired(*it, stored_checkpoints_, spec_.checkpoint_keep, chain_, verdict_);
+    safe_checkpoints_.OnRetired(*it, stored_checkpoints_, spec_, chain_, verdict_);
   }
   if (entry.state == CheckpointState::kComplete) {
     SafeCheckpoints::OnComplete(entry.record.key, chain_, verdict_);

@@ -166,6 +166,23 @@ void World::HandleSaver(Process& p, const worker::Effects& effects) {
   }
 }
 
+// By an operator, who lets them all go in the end.
+bool World::Pinned(const CheckpointKey& key) const {
+  const std::uint64_t drawn =
+      Mix64(options_.seed ^
+            Mix64(static_cast<std::uint64_t>(key.step.value() * 1000 + key.generation.value())));
+  return options_.pins && drawn % 4 == 0 && now_ < peace_;
+}
+
+void World::Remove(Process& p, const CheckpointKey& key) {
+  const bool pinned = Pinned(key);
+  if (!pinned) {
+    std::erase_if(disk_, [&](const auto& entry) { return entry.first.first == key; });
+    safe_checkpoints_.OnLess(stored_checkpoints_, chain_, disk_, verdict_);
+  }
+  Tell(p, worker::Report{CheckpointRemoved{key, pinned}});
+}
+
 void World::On(Process& p, const FileDone& done) {
   if (done.what == FileWork::kManifest) {
     const bool full = p.disk_full > 0;
@@ -173,9 +190,7 @@ void World::On(Process& p, const FileDone& done) {
                             full ? "no space" : ""};
     Tell(p, worker::Report{written});
   } else if (done.what == FileWork::kRemoval) {
-    std::erase_if(disk_, [&](const auto& entry) { return entry.first.first == done.key; });
-    safe_checkpoints_.OnLess(stored_checkpoints_, chain_, disk_, verdict_);
-    Tell(p, worker::Report{CheckpointRemoved{done.key}});
+    Remove(p, done.key);
   } else if (p.disk_full > 0) {
     Tell(p, worker::Report{ShardFailed{done.key, done.rank, Code::kResourceExhausted, "no space"}});
   } else {

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "coordinator/core/durable_state.h"
+#include "coordinator/core/retention.h"
 #include "protocol/mutants.h"
 #include "protocol/tiling.h"
 
@@ -53,8 +55,7 @@ std::vector<RemoveCheckpoint> CheckpointTracker::RemovalsDue(const JobRecord& re
   std::vector<RemoveCheckpoint> due;
   for (CheckpointEntry& entry : entries_) {
     if (entry.state == CheckpointState::kVoid && entry.manifest_digest == 0) {
-      entry.state = CheckpointState::kDeleting;
-      Put(record, entry, effects);
+      BeginRemoval(record, entry, effects);
     }
     if (entry.state != CheckpointState::kDeleting) continue;
     due.push_back({entry.record.key, entry.record.directory});
@@ -211,37 +212,44 @@ std::vector<RemoveCheckpoint> CheckpointTracker::Retain(const JobRecord& record,
                                                         std::optional<CheckpointKey> in_use,
                                                         Effects* effects) {
   std::vector<RemoveCheckpoint> remove;
-  std::int32_t kept = 0;
-  for (auto it = entries_.rbegin(); it != entries_.rend(); ++it) {
-    const CheckpointKey& key = it->record.key;
-    bool counts = it->state == CheckpointState::kAnnounced && it->strikes < kCheckpointStrikes &&
-                  !IsVoid(record, key);
-    if (Planted(Mutant::kRetentionCountsVoid)) {
-      counts =
-          counts || it->state == CheckpointState::kAnnounced || it->state == CheckpointState::kVoid;
-    }
-    if (Planted(Mutant::kRetentionAtCommit)) {
-      counts = counts || it->state == CheckpointState::kComplete;
-    }
-    if (counts && kept++ < record.spec.checkpoint_keep) continue;
-    if (it->state == CheckpointState::kComplete || (in_use && *in_use == key)) continue;
-    if (it->state != CheckpointState::kDeleting) {
-      it->state = CheckpointState::kDeleting;
-      Put(record, *it, effects);
-    }
-    remove.push_back({key, it->record.directory});
+  for (const CheckpointKey& key : ChooseRemovals(record, entries_, in_use)) {
+    CheckpointEntry& entry = *FindEntry(key);
+    if (entry.state != CheckpointState::kDeleting) BeginRemoval(record, entry, effects);
+    remove.push_back({key, entry.record.directory});
   }
   return remove;
 }
 
-bool CheckpointTracker::OnRemoved(const JobRecord& record, const CheckpointRemoved& message,
-                                  Effects* effects) {
-  const auto removed = std::erase_if(entries_, [&](const CheckpointEntry& entry) {
-    return SameKey(entry.record.key, message.key) &&
-           (entry.state == CheckpointState::kDeleting || Planted(Mutant::kKeyByStepAlone));
-  });
-  if (removed > 0) effects->persist.emplace_back(DropCheckpoint{record.job, message.key});
-  return removed > 0;
+void CheckpointTracker::BeginRemoval(const JobRecord& record, CheckpointEntry& entry,
+                                     Effects* effects) {
+  if (entry.state == CheckpointState::kVoid) entry.manifest_digest = 0;
+  entry.state = CheckpointState::kDeleting;
+  Put(record, entry, effects);
+}
+
+CheckpointTracker::Removal CheckpointTracker::OnRemoved(const JobRecord& record,
+                                                        const CheckpointRemoved& message,
+                                                        Effects* effects) {
+  CheckpointEntry* entry = FindEntry(message.key);
+  if (entry == nullptr) return Removal::kNotAsked;
+  // One that is asked for again may have been unpinned before an earlier order was carried out.
+  const bool may_be_gone = entry->state == CheckpointState::kDeleting || entry->pinned ||
+                           Planted(Mutant::kKeyByStepAlone);
+  if (message.pinned ? entry->state != CheckpointState::kDeleting : !may_be_gone) {
+    return Removal::kNotAsked;
+  }
+  if (!message.pinned) {
+    std::erase_if(entries_,
+                  [&](const CheckpointEntry& e) { return SameKey(e.record.key, message.key); });
+    effects->persist.emplace_back(DropCheckpoint{record.job, message.key});
+    return Removal::kGone;
+  }
+  // Nothing of it was touched, so it is what it was before.
+  const bool counts = entry->manifest_digest != 0 && !Voided(record, message.key);
+  entry->state = counts ? CheckpointState::kAnnounced : CheckpointState::kVoid;
+  const bool known = std::exchange(entry->pinned, true);
+  Put(record, *entry, effects);
+  return known ? Removal::kStillPinned : Removal::kPinned;
 }
 
 std::vector<CheckpointTracker::Progress> CheckpointTracker::OnTime(Instant now) {
@@ -287,12 +295,14 @@ std::vector<CheckpointTracker::Progress> CheckpointTracker::MarkVoid(const JobRe
                                                                      Effects* effects) {
   std::vector<Progress> given_up;
   for (CheckpointEntry& entry : entries_) {
-    if (entry.state == CheckpointState::kVoid || entry.state == CheckpointState::kDeleting ||
-        !Voided(record, entry.record.key)) {
-      continue;
-    }
+    if (entry.state == CheckpointState::kVoid || !Voided(record, entry.record.key)) continue;
     if (entry.state == CheckpointState::kComplete && Planted(Mutant::kAnnounceVoid)) continue;
-    entry.state = CheckpointState::kVoid;
+    if (entry.state == CheckpointState::kDeleting) {
+      if (entry.manifest_digest == 0) continue;
+      entry.manifest_digest = 0;  // it may turn out to be pinned, and does not count then either
+    } else {
+      entry.state = CheckpointState::kVoid;
+    }
     Put(record, entry, effects);
   }
   std::vector<CheckpointKey> dead;

@@ -39,8 +39,10 @@ class CheckpointTracker {
   Progress OnShardFailed(const ShardFailed& failure);
   Progress OnManifestWritten(const JobRecord& record, const ManifestWritten& message,
                              std::optional<CheckpointKey> in_use, Effects* effects);
-  // True when that checkpoint is gone now; false when its removal was not asked for.
-  bool OnRemoved(const JobRecord& record, const CheckpointRemoved& message, Effects* effects);
+  enum class Removal { kNotAsked, kGone, kPinned, kStillPinned };
+  // What became of a checkpoint that was to be removed. A pinned one counts again, unless it is
+  // void or struck out, and is asked for again after a later announcement.
+  Removal OnRemoved(const JobRecord& record, const CheckpointRemoved& message, Effects* effects);
   // Gives up the saves whose deadline has passed, the silent ranks named.
   std::vector<Progress> OnTime(Instant now);
   // Gives up the saves that wait for a shard of a worker that is not in `present` any more.
@@ -97,6 +99,7 @@ class CheckpointTracker {
   Progress Complete(const JobRecord& record, const CheckpointKey& key, Effects* effects);
   std::vector<RemoveCheckpoint> Retain(const JobRecord& record, std::optional<CheckpointKey> in_use,
                                        Effects* effects);
+  static void BeginRemoval(const JobRecord& record, CheckpointEntry& entry, Effects* effects);
   static void Put(const JobRecord& record, const CheckpointEntry& entry, Effects* effects);
 
   std::map<CheckpointKey, Save> saves_;

@@ -120,8 +120,11 @@ Status ValidateSpec(const JobSpec& spec) {
     return InvalidArgument(fmt::format("failure-timeout {} ms is below {} ms",
                                        spec.failure_timeout.millis(), kMinFailureTimeout.millis()));
   }
-  if (spec.steps < 0 || spec.checkpoint_every < 0 || spec.checkpoint_keep < 1) {
-    return InvalidArgument("steps and checkpoint-every must not be negative, checkpoint-keep >= 1");
+  if (spec.steps < 0 || spec.checkpoint_every < 0 || spec.checkpoint_keep < 1 ||
+      spec.checkpoint_keep_every < 0) {
+    return InvalidArgument(
+        "steps, checkpoint-every and checkpoint-keep-every must not be negative, checkpoint-keep "
+        ">= 1");
   }
   if (spec.checkpoint_every > 0 && spec.checkpoint_directory.empty()) {
     return InvalidArgument("checkpoint-every is set without a checkpoint directory");
@@ -147,6 +150,7 @@ std::string DifferenceOf(const JobSpec& running, const JobSpec& offered) {
   add("checkpoint directory", running.checkpoint_directory, offered.checkpoint_directory);
   add("checkpoint-every", running.checkpoint_every, offered.checkpoint_every);
   add("checkpoint-keep", running.checkpoint_keep, offered.checkpoint_keep);
+  add("checkpoint-keep-every", running.checkpoint_keep_every, offered.checkpoint_keep_every);
   add("number of tensors", running.tensors.size(), offered.tensors.size());
   const std::size_t common = std::min(running.tensors.size(), offered.tensors.size());
   for (std::size_t i = 0; i < common; ++i) {

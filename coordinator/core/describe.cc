@@ -31,6 +31,7 @@ std::string_view NameOf(EventKind kind) {
     case EventKind::kCheckpointAborted: return "checkpoint_aborted";
     case EventKind::kCheckpointVoid: return "checkpoint_void";
     case EventKind::kCheckpointRemoved: return "checkpoint_removed";
+    case EventKind::kCheckpointPinned: return "checkpoint_pinned";
     case EventKind::kWaiting: return "waiting";
     case EventKind::kRefused: return "refused";
     case EventKind::kRestored: return "restored";

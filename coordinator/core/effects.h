@@ -80,6 +80,7 @@ enum class EventKind {
   kCheckpointAborted,
   kCheckpointVoid,
   kCheckpointRemoved,
+  kCheckpointPinned,
   kWaiting,
   kRefused,
   kRestored,

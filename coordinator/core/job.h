@@ -227,6 +227,7 @@ class Job {
 
   // job_saves.cc
   void OnCheckpointMessage(Worker& worker, const Message& message, Instant now);
+  void OnRemoved(const CheckpointRemoved& removed, Instant now);
   void Apply(const CheckpointTracker::Progress& progress, Instant now);
   void CheckManifest(Instant now);
   void OrderRemovals(const std::vector<RemoveCheckpoint>& removals);

@@ -62,9 +62,20 @@ void Job::OnCheckpointMessage(Worker& worker, const Message& message, Instant no
   } else if (const auto* manifest = std::get_if<ManifestWritten>(&message)) {
     Apply(checkpoints_.OnManifestWritten(record_, *manifest, in_use, effects_), now);
   } else if (const auto* removed = std::get_if<CheckpointRemoved>(&message)) {
-    if (!checkpoints_.OnRemoved(record_, *removed, effects_)) return;
-    Publish(EventKind::kCheckpointRemoved, now,
-            fmt::format("{} is removed", CheckpointDirectory(removed->key)));
+    OnRemoved(*removed, now);
+  }
+}
+
+void Job::OnRemoved(const CheckpointRemoved& removed, Instant now) {
+  const std::string name = CheckpointDirectory(removed.key);
+  switch (checkpoints_.OnRemoved(record_, removed, effects_)) {
+    case CheckpointTracker::Removal::kGone:
+      return Publish(EventKind::kCheckpointRemoved, now, fmt::format("{} is removed", name));
+    case CheckpointTracker::Removal::kPinned:
+      return Publish(EventKind::kCheckpointPinned, now,
+                     fmt::format("{} is pinned: it stays until it is unpinned", name));
+    case CheckpointTracker::Removal::kNotAsked:
+    case CheckpointTracker::Removal::kStillPinned: return;
   }
 }
 

@@ -72,8 +72,8 @@ JobView Job::Describe(Instant now) const {
   DescribeWorkers(view, now);
   const auto& entries = checkpoints_.entries();
   for (auto it = entries.rbegin(); it != entries.rend(); ++it) {
-    view.checkpoints.push_back(
-        {it->record.key, it->state, it->record.bytes, it->record.world_size, it->record.directory});
+    view.checkpoints.push_back({it->record.key, it->state, it->record.bytes, it->record.world_size,
+                                it->record.directory, it->pinned});
   }
   return view;
 }

@@ -49,7 +49,8 @@ Json CheckpointJson(const CheckpointView& checkpoint) {
   return Json{
       {"step", checkpoint.key.step.value()}, {"generation", checkpoint.key.generation.value()},
       {"state", NameOf(checkpoint.state)},   {"bytes", checkpoint.bytes},
-      {"world_size", checkpoint.world_size}, {"directory", checkpoint.directory}};
+      {"world_size", checkpoint.world_size}, {"directory", checkpoint.directory},
+      {"pinned", checkpoint.pinned}};
 }
 
 Json BlameJson(const Blame& blame) {

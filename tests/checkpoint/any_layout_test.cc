@@ -9,6 +9,7 @@
 #include "checkpoint/layout.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/retention.h"
+#include "checkpoint/tie_check.h"
 #include "checkpoint/writer.h"
 #include "protocol/prng.h"
 #include "tests/checkpoint/memory_disk.h"
@@ -282,6 +283,20 @@ TEST_F(AnyLayout, TiedTensorsAreStoredOnce) {
   std::int64_t data = 0;
   for (const FileRecord& file : record.files) data += file.bytes;
   EXPECT_LT(data, std::int64_t{2} * 4096 + 2 * 6 * 4 * 4);
+}
+
+// L08: two tensors that were stored apart become one only if they are equal.
+TEST_F(AnyLayout, CopiesThatDifferAreNotTied) {
+  State state =
+      MakeState({{"a", DType::kFloat32, {7, 3}, 0}, {"b", DType::kFloat32, {7, 3}, kFlat}}, 27);
+  const std::vector<TensorMatch::Tie> tie = {{"b", "a"}};
+  CheckpointRecord record = SaveAs(state, Key(1, 1), ListedBoxes(3));
+  const Status differ = CheckTies(disk_, "/c", record, tie, {});
+  EXPECT_EQ(differ.code(), Code::kFailedPrecondition);
+  EXPECT_NE(differ.message().find("tensors b and a"), std::string::npos) << differ.message();
+  state.bytes[1] = state.bytes[0];
+  record = SaveAs(state, Key(2, 1), ListedBoxes(3));
+  EXPECT_TRUE(CheckTies(disk_, "/c", record, tie, {}).ok());
 }
 
 }  // namespace

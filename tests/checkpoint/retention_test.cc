@@ -23,56 +23,6 @@ CheckpointEntry Entry(std::int64_t step, Phase state, std::int64_t generation = 
   return entry;
 }
 
-std::vector<std::int64_t> Steps(const std::vector<CheckpointEntry>& entries, std::int64_t keep,
-                                const std::vector<CheckpointKey>& pinned = {}) {
-  std::vector<std::int64_t> steps;
-  for (const CheckpointKey& key : ChooseDeletions(entries, keep, pinned)) {
-    steps.push_back(key.step.value());
-  }
-  return steps;
-}
-
-using Chosen = std::vector<std::int64_t>;
-
-TEST(Retention, KeepsTheNewestAnnounced) {
-  const std::vector<CheckpointEntry> entries = {
-      Entry(10, Phase::kAnnounced), Entry(20, Phase::kAnnounced), Entry(30, Phase::kAnnounced)};
-  EXPECT_EQ(Steps(entries, 1), (Chosen{10, 20}));
-  EXPECT_EQ(Steps(entries, 2), (Chosen{10}));
-  EXPECT_EQ(Steps(entries, 3), Chosen{});
-  EXPECT_EQ(Steps(entries, 9), Chosen{});
-  EXPECT_EQ(Steps({}, 1), Chosen{});
-}
-
-// S02: what is not announced yet neither goes nor lets anything go.
-TEST(Retention, WaitsForTheAnnouncement) {
-  EXPECT_EQ(Steps({Entry(10, Phase::kAnnounced), Entry(20, Phase::kComplete)}, 1), Chosen{});
-  EXPECT_EQ(Steps({Entry(10, Phase::kComplete), Entry(20, Phase::kComplete)}, 1), Chosen{});
-}
-
-// S11: the order is that of commits, a rolled-back job's new checkpoint has a lower step.
-TEST(Retention, GoesByCommitOrder) {
-  const std::vector<CheckpointEntry> entries = {
-      Entry(500, Phase::kAnnounced), Entry(600, Phase::kAnnounced), Entry(700, Phase::kAnnounced),
-      Entry(100, Phase::kAnnounced, 2)};
-  EXPECT_EQ(Steps(entries, 3), (Chosen{500}));
-  EXPECT_EQ(Steps(entries, 1), (Chosen{500, 600, 700}));
-}
-
-// Void ones do not count as good, so that the last good one stays.
-TEST(Retention, BadOnesDoNotPushOutGoodOnes) {
-  EXPECT_EQ(Steps({Entry(10, Phase::kAnnounced), Entry(20, Phase::kVoid)}, 1), (Chosen{20}));
-  EXPECT_EQ(Steps({Entry(10, Phase::kDeleting), Entry(20, Phase::kAnnounced)}, 5), (Chosen{10}));
-}
-
-TEST(Retention, LeavesPinnedOnes) {
-  const std::vector<CheckpointEntry> entries = {
-      Entry(10, Phase::kAnnounced), Entry(20, Phase::kVoid), Entry(30, Phase::kAnnounced)};
-  EXPECT_EQ(Steps(entries, 1, {Key(10, 1)}), (Chosen{20}));
-  EXPECT_EQ(Steps(entries, 1, {Key(10, 1), Key(20, 1)}), Chosen{});
-  EXPECT_EQ(Steps(entries, 1, {Key(10, 2)}), (Chosen{10, 20}));
-}
-
 TEST(RemoveCheckpoint, RemovesEverythingAndMayBeCalledAgain) {
   MemoryDisk disk;
   ASSERT_TRUE(disk.MakeDirectory("/c").ok());
@@ -93,6 +43,28 @@ TEST(RemoveCheckpoint, LeavesOtherDirectoriesAlone) {
     EXPECT_EQ(RemoveCheckpoint(disk, "/c", name).code(), Code::kInvalidArgument) << name;
   }
   EXPECT_EQ(disk.List("/c")->size(), 1U);
+}
+
+// Nothing of a pinned one is touched, and it goes once the pin is gone.
+TEST(RemoveCheckpoint, LeavesAPinnedOneWhole) {
+  MemoryDisk disk;
+  ASSERT_TRUE(disk.MakeDirectory("/c").ok());
+  const State state = MakeState(VariedTensors(), 1);
+  const Result<CheckpointRecord> record = Save(disk, "/c", state, Key(1, 1), 3);
+  ASSERT_TRUE(record.ok());
+  const std::string directory = DirectoryName(Key(1, 1));
+  const std::string pin = "/c/" + directory + "/" + std::string(kPinnedName);
+  disk.Overwrite(pin, "");
+  const std::vector<std::string> names = *disk.List("/c/" + directory);
+  const Status refused = RemoveCheckpoint(disk, "/c", directory);
+  EXPECT_EQ(refused.code(), Code::kFailedPrecondition);
+  EXPECT_NE(refused.message().find("PINNED"), std::string::npos);
+  EXPECT_EQ(*disk.List("/c/" + directory), names);
+  EXPECT_TRUE(ReadManifest(disk, "/c", directory).ok());
+  EXPECT_TRUE(LoadAndCompare(disk, "/c", *record, state, 2).ok());
+  ASSERT_TRUE(disk.Unlink(pin).ok());
+  EXPECT_TRUE(RemoveCheckpoint(disk, "/c", directory).ok());
+  EXPECT_TRUE(disk.List("/c")->empty());
 }
 
 TEST(MemoryIndex, KeepsCommitOrderAndRecords) {

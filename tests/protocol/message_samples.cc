@@ -15,6 +15,7 @@ JobSpec SampleSpec() {
                  .checkpoint_directory = "/data/check points/ü",
                  .checkpoint_every = 10,
                  .checkpoint_keep = 5,
+                 .checkpoint_keep_every = 1000,
                  .tensors = {{"model/w.0", DType::kBFloat16, {300, 7}, -1},
                              {"adam.m", DType::kFloat64, {2100}, 0},
                              {"scale", DType::kU8, {}, -1}}};
@@ -130,7 +131,8 @@ CheckpointEntry SampleCheckpointEntry() {
   return {.record = SampleCheckpoint(),
           .state = CheckpointState::kVoid,
           .manifest_digest = 0xdeadbeefULL,
-          .strikes = 2};
+          .strikes = 2,
+          .pinned = true};
 }
 
 std::vector<Message> SampleMessages() {
@@ -150,7 +152,7 @@ std::vector<Message> SampleMessages() {
       ShardWritten{key, Lineage(77), 4, FileRecord{"r00003.safetensors", 100, 9, Rank(3)}},
       ShardFailed{key, Rank(3), Code::kResourceExhausted, "disk full"},
       ManifestWritten{key, 0x55ULL, Code::kPermissionDenied, "read-only"},
-      CheckpointRemoved{.key = key},
+      CheckpointRemoved{.key = key, .pinned = true},
       LauncherHello{.major = 1, .minor = 7, .job = JobName("lm-1"), .node = NodeName("n1")},
       Attest{WorkerId("n1:0"), 4711, true, "killed by signal 9 (SIGKILL)"},
       Welcome{1, 7, Lineage(5), Duration::Seconds(2), Duration::Millis(200), Duration::Seconds(600),

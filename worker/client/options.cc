@@ -107,6 +107,7 @@ Identity IdentityOf(const WorkerOptions& options, const StateTable& table) {
   spec.checkpoint_directory = options.checkpoint_directory;
   spec.checkpoint_every = options.checkpoint_every;
   spec.checkpoint_keep = options.checkpoint_keep;
+  spec.checkpoint_keep_every = options.checkpoint_keep_every;
   spec.tensors = table.Specs();
   return identity;
 }

@@ -209,14 +209,15 @@ std::optional<Message> Saver::Work::Do(const WriteManifest& request) {
 }
 
 std::optional<Message> Saver::Work::Do(const RemoveCheckpoint& request) {
-  if (const Status status = checkpoint::RemoveCheckpoint(*fs_, root_, request.directory);
-      !status.ok()) {
+  const Status status = checkpoint::RemoveCheckpoint(*fs_, root_, request.directory);
+  const bool pinned = status.code() == Code::kFailedPrecondition;
+  if (!status.ok() && !pinned) {
     // The coordinator asks again later; the files only take up room until then.
     std::fprintf(stderr, "muster: cannot remove checkpoint %s: %s\n", request.directory.c_str(),
                  status.message().c_str());
     return std::nullopt;
   }
-  return CheckpointRemoved{request.key};
+  return CheckpointRemoved{request.key, pinned};
 }
 
 Saver::Saver(std::unique_ptr<checkpoint::FileSystem> fs, std::string root, OnDone done,

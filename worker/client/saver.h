@@ -48,7 +48,7 @@ class Saver {
   [[nodiscard]] std::int64_t skipped() const;
 
   void Write(WriteManifest request);      // answered by ManifestWritten
-  void Remove(RemoveCheckpoint request);  // answered by CheckpointRemoved when it is gone
+  void Remove(RemoveCheckpoint request);  // answered by CheckpointRemoved, when gone or pinned
 
  private:
   class Work;  // what the thread uses, and outlives the saver with it

@@ -44,7 +44,7 @@
 namespace muster {
 
 // Who this worker is and what the job is. Join() checks all of it and says what is wrong. All
-// workers of a job must agree on every field from `min_workers` to `checkpoint_keep`.
+// workers of a job must agree on every field from `min_workers` to `checkpoint_keep_every`.
 struct WorkerOptions {
   // Reads MUSTER_COORDINATOR, MUSTER_JOB, MUSTER_WORKER, MUSTER_NODE, MUSTER_TOKEN,
   // MUSTER_RECORD_DIR and MUSTER_DATA_ADDRESS into the members beside which they stand.
@@ -82,6 +82,9 @@ struct WorkerOptions {
   std::string checkpoint_directory;   // absolute, the same for all workers; empty: no checkpoints
   std::int64_t checkpoint_every = 0;  // steps; 0: only those that sharded state needs
   std::int32_t checkpoint_keep = 3;   // older ones are deleted once a newer one counts
+  // Checkpoints of steps that are multiples of this are never deleted; 0: no such ones. A file
+  // named PINNED in a checkpoint's directory keeps that one too, for as long as it is there.
+  std::int64_t checkpoint_keep_every = 0;
 };
 
 namespace worker {

@@ -51,6 +51,8 @@ struct Flags {
   bool sharded = false;
   std::string checkpoint_dir;
   std::int64_t checkpoint_every = 0;
+  std::int32_t checkpoint_keep = 3;
+  std::int64_t checkpoint_keep_every = 0;
   std::int64_t failure_timeout_ms = muster::kDefaultFailureTimeout.millis();
   std::int64_t report_every = 10;
   std::vector<std::string> text;
@@ -133,6 +135,8 @@ WorkerOptions OptionsOf(const Flags& flags, const TextCorpus& corpus, const Char
     options.checkpoint_directory = std::filesystem::absolute(flags.checkpoint_dir).string();
   }
   options.checkpoint_every = flags.checkpoint_every;
+  options.checkpoint_keep = flags.checkpoint_keep;
+  options.checkpoint_keep_every = flags.checkpoint_keep_every;
   options.leave_on_sigterm = true;
   return options;
 }
@@ -220,6 +224,10 @@ int Main(int argc, char** argv) {
       ->check(CLI::IsMember({"replicated", "sharded"}));
   app.add_option("--checkpoint-dir", flags.checkpoint_dir, "Needed by --optimizer sharded");
   app.add_option("--checkpoint-every", flags.checkpoint_every, "Steps; 0: only the needed ones");
+  app.add_option("--checkpoint-keep", flags.checkpoint_keep, "The newest ones, that stay")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--checkpoint-keep-every", flags.checkpoint_keep_every,
+                 "Those of steps that are multiples of this stay too; 0: none");
   app.add_option("--failure-timeout", flags.failure_timeout_ms,
                  "How long a worker may be silent before it is taken for dead, as 500ms or 2s")
       ->transform(CLI::AsNumberWithUnit(std::map<std::string, std::int64_t>{{"ms", 1}, {"s", 1000}},

@@ -54,8 +54,12 @@ void DurableDecisions::OnSend(const Message& message, const JobRecord* stored,
            fmt::format("the order for the manifest of step {}", manifest->record.key.step.value()));
   }
   if (const auto* removal = std::get_if<RemoveCheckpoint>(&message)) {
-    // It may be dropped already: what one batch made durable is sent one after the other.
-    demand(!Knows(checkpoints, removal->key, CheckpointState::kComplete) ||
+    // It may be dropped already: what one batch made durable is sent one after the other. And an
+    // answer to an earlier order that it is pinned may have been made durable with this one.
+    const bool pinned = std::ranges::any_of(checkpoints, [&](const CheckpointEntry& entry) {
+      return entry.record.key == removal->key && entry.pinned;
+    });
+    demand(pinned || !Knows(checkpoints, removal->key, CheckpointState::kComplete) ||
                Knows(checkpoints, removal->key, CheckpointState::kDeleting),
            fmt::format("the removal of the checkpoint of step {}", removal->key.step.value()));
   }

@@ -47,7 +47,7 @@ void SafeCheckpoints::OnAnnounced(const CheckpointEntry& entry, const Chain& cha
 }
 
 void SafeCheckpoints::OnRetired(const CheckpointEntry& retired,
-                                const std::vector<CheckpointEntry>& entries, std::int32_t keep,
+                                const std::vector<CheckpointEntry>& entries, const JobSpec& spec,
                                 const Chain& chain, Verdict& verdict) const {
   const auto good = [&](const CheckpointEntry& one) {
     return !chain.Voided(chain.record().lineage, one.record.key.generation, one.record.key.step) &&
@@ -55,9 +55,16 @@ void SafeCheckpoints::OnRetired(const CheckpointEntry& retired,
   };
   if (!good(retired)) return;
   const CheckpointKey& key = retired.record.key;
+  const std::int64_t every = spec.checkpoint_keep_every;
+  if (every > 0 && key.step > Step() && key.step.value() % every == 0) {
+    verdict.Violate("S5", fmt::format("the checkpoint of step {} is deleted, and each {}th is kept",
+                                      key.step.value(), every));
+  }
   const auto left = std::ranges::count_if(entries, [&](const CheckpointEntry& entry) {
-    return entry.record.key != key && entry.state == CheckpointState::kAnnounced && good(entry);
+    return entry.record.key != key && entry.state == CheckpointState::kAnnounced && !entry.pinned &&
+           good(entry);
   });
+  const std::int64_t keep = spec.checkpoint_keep;
   if (left >= keep) return;
   verdict.Violate("S5", fmt::format("the checkpoint of step {} is deleted, and {} good ones are "
                                     "left where {} were to be kept",

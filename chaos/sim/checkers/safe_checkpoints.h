@@ -33,9 +33,10 @@ class SafeCheckpoints {
   // A durable entry that says that a checkpoint counts now.
   void OnAnnounced(const CheckpointEntry& entry, const Chain& chain, const Disk& disk,
                    Verdict& verdict);
-  // A durable entry is given up by retention, with `keep` good ones to be left.
+  // A durable entry is given up by retention: good ones are to be left as the spec says, not
+  // counting those that were found pinned.
   void OnRetired(const CheckpointEntry& entry, const std::vector<CheckpointEntry>& entries,
-                 std::int32_t keep, const Chain& chain, Verdict& verdict) const;
+                 const JobSpec& spec, const Chain& chain, Verdict& verdict) const;
   // The checkpoint of this record turned out bad, and was struck out for good.
   void OnStruckOut(const CheckpointKey& key) { struck_.insert(key); }
   void OnRecord(const JobRecord& record, const Chain& chain, Verdict& verdict);

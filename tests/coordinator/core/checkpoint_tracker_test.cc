@@ -52,6 +52,10 @@ class Tracker : public testing::Test {
     Complete(step);
     EXPECT_TRUE(Manifest(step).announced);
   }
+  using Removal = CheckpointTracker::Removal;
+  Removal Removed(std::int64_t step, bool pinned = false) {
+    return tracker_.OnRemoved(record_, {Key(step), pinned}, &effects_);
+  }
   // The last durable change.
   CheckpointState LastPut() {
     const auto* put = std::get_if<PutCheckpoint>(&effects_.persist.back());
@@ -74,7 +78,7 @@ TEST_F(Tracker, RemovedOneIsNotSavedAgain) {
   Announce(5);
   Announce(6);
   Announce(7);  // two are kept
-  EXPECT_TRUE(tracker_.OnRemoved(record_, {Key(5)}, &effects_));
+  EXPECT_EQ(Removed(5), Removal::kGone);
   for (int r = 0; r < 3; ++r) {
     const auto progress = Shard(5, r);
     EXPECT_FALSE(progress.completed);
@@ -228,8 +232,8 @@ TEST_F(Tracker, RetentionCountsAnnouncedOnesAlone) {
   const auto progress = Manifest(3);
   ASSERT_EQ(progress.remove.size(), 1U);
   EXPECT_EQ(progress.remove[0].key, Key(1));
-  EXPECT_FALSE(tracker_.OnRemoved(record_, {Key(2)}, &effects_));
-  EXPECT_TRUE(tracker_.OnRemoved(record_, {Key(1)}, &effects_));
+  EXPECT_EQ(Removed(2), Removal::kNotAsked);
+  EXPECT_EQ(Removed(1), Removal::kGone);
   EXPECT_TRUE(tracker_.RemovalsDue(record_, &effects_).empty());
   EXPECT_EQ(tracker_.entries().size(), 2U);
 }
@@ -243,6 +247,54 @@ TEST_F(Tracker, RetentionKeepsGoodOnes) {
   const auto progress = Manifest(3);
   ASSERT_EQ(progress.remove.size(), 1U);
   EXPECT_EQ(progress.remove[0].key, Key(2));
+}
+
+// It counts again, is asked for after each announcement, and goes once it is unpinned.
+TEST_F(Tracker, APinnedOneStays) {
+  Announce(1);
+  Announce(2);
+  Complete(3);
+  ASSERT_EQ(Manifest(3).remove.size(), 1U);
+  EXPECT_EQ(Removed(1, true), Removal::kPinned);
+  EXPECT_EQ(LastPut(), CheckpointState::kAnnounced);
+  EXPECT_EQ(tracker_.FateOf(Key(1)), CheckpointTracker::Fate::kAnnounced);
+  EXPECT_TRUE(tracker_.entries().at(0).pinned);
+  EXPECT_TRUE(tracker_.RemovalsDue(record_, &effects_).empty());
+  EXPECT_EQ(Removed(1, true), Removal::kNotAsked);
+  Complete(4);
+  const auto progress = Manifest(4);
+  ASSERT_EQ(progress.remove.size(), 2U);
+  EXPECT_EQ(progress.remove[0].key, Key(1));
+  EXPECT_EQ(Removed(1, true), Removal::kStillPinned);
+  // It is unpinned, and an order that was given before its pin was reported is carried out now.
+  EXPECT_EQ(tracker_.FateOf(Key(1)), CheckpointTracker::Fate::kAnnounced);
+  EXPECT_EQ(Removed(1), Removal::kGone);
+  EXPECT_EQ(tracker_.FateOf(Key(1)), CheckpointTracker::Fate::kUnknown);
+}
+
+// Pinned or not, what a rollback went below does not come back.
+TEST_F(Tracker, APinnedOneThatIsVoidStaysVoid) {
+  Announce(1);
+  Announce(55);
+  RollBack(5, 50);
+  (void)tracker_.MarkVoid(record_, &effects_);
+  writing_ = Generation4(5);
+  Complete(51);
+  ASSERT_EQ(Manifest(51).remove.size(), 1U);
+  DropMootRollbacks(record_, Generation(9));  // long ago
+  EXPECT_EQ(tracker_.OnRemoved(record_, {{Step(55), Generation(4)}, true}, &effects_),
+            Removal::kPinned);
+  EXPECT_EQ(LastPut(), CheckpointState::kVoid);
+}
+
+TEST_F(Tracker, APinnedOneThatBecameVoidMeanwhileIsVoid) {
+  for (const int step : {52, 53, 54}) Announce(step);
+  RollBack(5, 50);
+  (void)tracker_.MarkVoid(record_, &effects_);
+  DropMootRollbacks(record_, Generation(9));
+  EXPECT_EQ(Removed(52, true), Removal::kPinned);
+  EXPECT_EQ(LastPut(), CheckpointState::kVoid);
+  EXPECT_EQ(tracker_.FateOf(Key(52)), CheckpointTracker::Fate::kGivenUp);
 }
 
 TEST_F(Tracker, RetentionSparesTheOneBeingRead) {
@@ -267,7 +319,7 @@ TEST_F(Tracker, VoidOnesThatWereNeverAnnouncedAreRemoved) {
   ASSERT_EQ(tracker_.RemovalsDue(record_, &effects_).size(), 1U);
   EXPECT_EQ(LastPut(), CheckpointState::kDeleting);
   EXPECT_EQ(tracker_.FateOf(Key(5)), CheckpointTracker::Fate::kGivenUp);
-  EXPECT_TRUE(tracker_.OnRemoved(record_, {Key(5)}, &effects_));
+  EXPECT_EQ(Removed(5), Removal::kGone);
   EXPECT_TRUE(tracker_.entries().empty());
 }
 

@@ -24,8 +24,8 @@ Duration ParseDuration(const std::string& text) {
 
 bool IsKeyword(const std::string& word) {
   static const std::set<std::string> keywords = {
-      "able",   "explicit", "attached", "stopped", "waiting", "lost",  "bad",      "finish",
-      "failed", "empty",    "dead",     "alive",   "aborted", "again", "unstarted"};
+      "able",   "explicit", "attached", "stopped", "waiting", "lost",  "bad",       "finish",
+      "failed", "empty",    "dead",     "alive",   "aborted", "again", "unstarted", "pinned"};
   return keywords.contains(word) || (word[0] >= '0' && word[0] <= '9');
 }
 

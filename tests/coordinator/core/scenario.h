@@ -16,7 +16,8 @@
 // - step N a b …: they committed step N and say so.
 // - ready a …: with committed=N, open=N, prepared=apply|skip, wishes=ckpt,reform, lost, for=N.
 // - formfailed a [peer=b] [bad]; opfailed a [peer=b].
-// - shard STEP a …; shardfailed STEP a; manifest STEP [failed]; removed STEP.
+// - shard STEP a …; shardfailed STEP a; manifest STEP [failed]; removed STEP
+//   [pinned].
 // - launcher NODE; launcherclosed NODE; attest a dead|alive.
 // - advance 600ms; lag 1s; restart [empty]; force; describe; store.
 #pragma once

@@ -76,7 +76,7 @@ void Scenario::Checkpoint(const Words& words) {
     const Generation generation(
         words.Number("gen", manifest_ ? manifest_->second.generation.value() : 1));
     if (words.verb == "removed") {
-      Send(Get(by[0]), CheckpointRemoved{{step, generation}});
+      Send(Get(by[0]), CheckpointRemoved{{step, generation}, words.Has("pinned")});
     } else {
       ManifestWritten written;
       written.key = {step, generation};
