@@ -197,7 +197,7 @@ void Runner::TakeSnapshotFor(const CheckpointKey& key, bool needed) {
 
 void Runner::PrepareSaves() {
   if (identity_.spec.checkpoint_directory.empty() || identity_.spec.checkpoint_every == 0) return;
-  const auto layout = checkpoint::LayoutOf(identity_.spec.tensors, rank_, record_.world_size());
+  const auto layout = checkpoint::LayoutOf(identity_.spec.tensors, rank_, record_.world_size(), {});
   if (layout.ok() && !layout->empty()) saver_->Prepare(layout->back().end);
 }
 
