@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "checkpoint/format.h"
+#include "checkpoint/layout.h"
 #include "checkpoint/reader.h"
 #include "tests/checkpoint/memory_disk.h"
 #include "worker/client/snapshot.h"
@@ -306,7 +307,7 @@ TEST(Snapshots, AreTheDataOfTheFile) {
     checkpoint::IoPool pool(threads);
     checkpoint::AlignedBuffer data;
     ASSERT_TRUE(TakeSnapshot(table, plan, pool, &data).ok());
-    const auto layout = checkpoint::LayoutOf(plan.tensors, Rank(1), 3);
+    const auto layout = checkpoint::LayoutOf(plan.tensors, Rank(1), 3, {});
     ASSERT_EQ(data.size(), layout->back().end);
     for (const checkpoint::StoredTensor& stored : *layout) {
       const auto part = data.span().subspan(static_cast<std::size_t>(stored.begin),
@@ -328,7 +329,7 @@ TEST(Snapshots, AreTheDataOfTheFile) {
   checkpoint::IoPool pool(2);
   checkpoint::AlignedBuffer data;
   ASSERT_TRUE(TakeSnapshot(table, first, pool, &data).ok());
-  const auto layout = checkpoint::LayoutOf(first.tensors, Rank(0), 3);
+  const auto layout = checkpoint::LayoutOf(first.tensors, Rank(0), 3, {});
   const auto& stored = *std::ranges::find_if(
       *layout, [](const auto& tensor) { return tensor.spec.name == "whole"; });
   EXPECT_EQ(std::memcmp(data.span().data() + stored.begin, whole.data(), whole.size() * 2), 0);
