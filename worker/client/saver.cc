@@ -10,6 +10,7 @@
 
 #include "checkpoint/reshard.h"
 #include "checkpoint/retention.h"
+#include "checkpoint/sweep.h"
 #include "worker/client/signals_blocked.h"
 
 namespace muster::worker {
@@ -64,6 +65,7 @@ bool Saver::AwaitIdle(Duration limit) const {
 void Saver::Save(Snapshot snapshot) { Enqueue(std::move(snapshot)); }
 void Saver::Write(WriteManifest request) { Enqueue(std::move(request)); }
 void Saver::Remove(RemoveCheckpoint request) { Enqueue(std::move(request)); }
+void Saver::Sweep(SweepCheckpoints request) { Enqueue(std::move(request)); }
 
 void Saver::Enqueue(Job job) {
   {
@@ -127,6 +129,24 @@ std::optional<Message> Saver::Do(const RemoveCheckpoint& request) {
     return std::nullopt;
   }
   return CheckpointRemoved{request.key, pinned};
+}
+
+std::optional<Message> Saver::Do(const SweepCheckpoints& request) {
+  Result<checkpoint::SweepReport> report = checkpoint::SweepLeftovers(
+      *fs_, root_, {request.generation, request.step, request.known, probes_});
+  if (!report.ok()) {
+    // The next sweep tries again; the files only take up room until then.
+    std::fprintf(stderr, "muster: cannot remove all leftovers in %s: %s\n", root_.c_str(),
+                 report.status().message().c_str());
+    return std::nullopt;
+  }
+  probes_ = std::move(report->probes);
+  if (report->files > 0 || report->directories > 0) {
+    std::fprintf(stderr, "muster: removed %lld files and %lld directories of dead saves in %s\n",
+                 static_cast<long long>(report->files), static_cast<long long>(report->directories),
+                 root_.c_str());
+  }
+  return std::nullopt;
 }
 
 }  // namespace muster::worker

@@ -1,5 +1,5 @@
 // The thread that writes checkpoints while training goes on: shards from snapshots, manifests, and
-// the removal of old ones.
+// the removal of old ones and of leftovers.
 #pragma once
 
 #include <condition_variable>
@@ -47,16 +47,18 @@ class Saver {
   bool AwaitIdle(Duration limit) const;
   void Save(Snapshot snapshot);       // answered by ShardWritten or ShardFailed
   void Write(WriteManifest request);  // answered by ManifestWritten
-  void Remove(
-      RemoveCheckpoint request);  // answered by CheckpointRemoved, when it is gone or pinned
+  // Answered by CheckpointRemoved, when it is gone or pinned.
+  void Remove(RemoveCheckpoint request);
+  void Sweep(SweepCheckpoints request);  // not answered
 
  private:
-  using Job = std::variant<Snapshot, WriteManifest, RemoveCheckpoint>;
+  using Job = std::variant<Snapshot, WriteManifest, RemoveCheckpoint, SweepCheckpoints>;
   void Run();
   void Enqueue(Job job);
   [[nodiscard]] std::optional<Message> Do(const Snapshot& snapshot);
   [[nodiscard]] std::optional<Message> Do(const WriteManifest& request);
   [[nodiscard]] std::optional<Message> Do(const RemoveCheckpoint& request);
+  [[nodiscard]] std::optional<Message> Do(const SweepCheckpoints& request);
 
   const std::unique_ptr<checkpoint::FileSystem> fs_;
   const std::string root_;
@@ -68,6 +70,7 @@ class Saver {
   int snapshots_ = 0;
   bool stopping_ = false;
 
+  std::vector<std::string> probes_;  // that the last sweep saw; of the saver's thread alone
   std::thread thread_;
 };
 
