@@ -188,7 +188,8 @@ Status CheckRoot(FileSystem& fs, const std::string& root) {
   MUSTER_RETURN_IF_ERROR(FillOrRemove(fs, *probe, [](WritableFile& file) {
     return file.WriteAt(0, std::as_bytes(std::span("muster")));
   }));
-  return fs.Unlink(probe->path);
+  const Status removed = fs.Unlink(probe->path);
+  return removed.code() == Code::kNotFound ? Status() : removed;  // swept by another process
 }
 
 Result<FileRecord> WriteShard(FileSystem& fs, const std::string& root, const ShardPlan& plan,

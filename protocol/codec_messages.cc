@@ -27,6 +27,21 @@ void Fields(Io& io, Ref<Io, Attachment> attachment) {
 }
 
 template <class Io>
+void Fields(Io& io, Ref<Io, FoundCheckpoint> found) {
+  io.Object("key", found.key);
+  io.Hex("lineage", found.lineage);
+  io.Integer("world_size", found.world_size, 1, kMaxWorldSize);
+  io.Hex("manifest_digest", found.manifest_digest);
+  io.Integer("bytes", found.bytes, 0, kMaxInteger);
+}
+
+template <class Io>
+void Fields(Io& io, Ref<Io, Found> found) {
+  io.Id("highest_generation", found.highest);
+  io.List("checkpoints", found.checkpoints, 0, kMaxFound);
+}
+
+template <class Io>
 void Fields(Io& io, Ref<Io, Hello> hello) {
   io.Integer("major", hello.major, 0, kMaxVersion);
   io.Integer("minor", hello.minor, 0, kMaxVersion);
@@ -40,6 +55,7 @@ void Fields(Io& io, Ref<Io, Hello> hello) {
   io.Object("spec", hello.spec);
   io.Id("highest", hello.highest);
   io.Optional("attachment", hello.attachment);
+  io.Optional("found", hello.found);
 }
 
 template <class Io>
@@ -95,6 +111,7 @@ void Fields(Io& io, Ref<Io, FormFailed> failed) {
   io.Prose("reason", failed.reason, kMaxReasonBytes);
   io.RankFrom("peer", failed.peer, -1);
   io.Optional("bad_checkpoint", failed.bad_checkpoint);
+  io.Bool("contradicts", failed.contradicts);
 }
 
 template <class Io>
@@ -251,6 +268,13 @@ void Fields(Io& io, Ref<Io, RemoveCheckpoint> remove) {
 }
 
 template <class Io>
+void Fields(Io& io, Ref<Io, SweepCheckpoints> sweep) {
+  io.Id("generation", sweep.generation);
+  io.Id("step", sweep.step);
+  io.List("known", sweep.known, 0, kMaxSweepKnown);
+}
+
+template <class Io>
 void Fields(Io& io, Ref<Io, Ended> ended) {
   io.Object("end", ended.end);
   io.Bool("left", ended.left);
@@ -287,6 +311,7 @@ constexpr std::array<std::string_view, std::variant_size_v<Message>> kTypes = {
     "checkpoint_announced",
     "checkpoint_aborted",
     "remove_checkpoint",
+    "sweep_checkpoints",
     "ended"};
 static_assert(!kTypes.back().empty(), "an alternative of Message has no name");
 

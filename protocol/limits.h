@@ -40,6 +40,9 @@ inline constexpr std::size_t kMaxBlamed = 64;
 // Saves of one job under way at a time, and removals of checkpoints not reported yet.
 inline constexpr std::size_t kMaxSaves = 64;
 inline constexpr std::size_t kMaxRemovals = 256;
+// Checkpoints that a joining worker names of those it found, and those that a sweep is to leave.
+inline constexpr std::size_t kMaxFound = 8;
+inline constexpr std::size_t kMaxSweepKnown = 16384;
 // Places of one job that operators have drained.
 inline constexpr std::size_t kMaxDrained = 1024;
 // Slots of one job whose failures are remembered.

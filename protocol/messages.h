@@ -39,6 +39,24 @@ struct Attachment {
   friend bool operator==(const Attachment&, const Attachment&) = default;
 };
 
+// A checkpoint whose manifest lies in the job's checkpoint directory, and is whole.
+struct FoundCheckpoint {
+  CheckpointKey key;
+  Lineage lineage;
+  std::int32_t world_size = 0;
+  std::uint64_t manifest_digest = 0;
+  std::int64_t bytes = 0;  // of all files
+  friend bool operator==(const FoundCheckpoint&, const FoundCheckpoint&) = default;
+};
+
+// What a worker found in the checkpoint directory when it joined: enough to go on from for a
+// coordinator whose store knows nothing of the job.
+struct Found {
+  Generation highest;                        // that any directory there is named after
+  std::vector<FoundCheckpoint> checkpoints;  // the newest ones, by (generation, step)
+  friend bool operator==(const Found&, const Found&) = default;
+};
+
 // First message of a worker on each connection.
 struct Hello {
   int major = kProtocolMajor;
@@ -53,6 +71,7 @@ struct Hello {
   JobSpec spec;
   Generation highest;  // greatest generation number it has seen
   std::optional<Attachment> attachment;
+  std::optional<Found> found;  // of a worker that has not taken part yet
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 
@@ -119,6 +138,8 @@ struct FormFailed {
   Rank peer{-1};  // the rank whose connection failed; -1: none
   // Set when a checkpoint could not be loaded (kDataLoss or kNotFound): it is struck out.
   std::optional<CheckpointKey> bad_checkpoint;
+  // The checkpoint is whole, but not one of this job's tensors: no other attempt would go better.
+  bool contradicts = false;
   friend bool operator==(const FormFailed&, const FormFailed&) = default;
 };
 
@@ -287,6 +308,15 @@ struct RemoveCheckpoint {
   friend bool operator==(const RemoveCheckpoint&, const RemoveCheckpoint&) = default;
 };
 
+// Remove what was left by saves that will never count: those before (generation, step), but for
+// `known` ones. See checkpoint/sweep.h. Nothing is answered.
+struct SweepCheckpoints {
+  Generation generation;
+  Step step;
+  std::vector<CheckpointKey> known;
+  friend bool operator==(const SweepCheckpoints&, const SweepCheckpoints&) = default;
+};
+
 // The job is over (durably), or this worker's planned leave is complete: exit.
 struct Ended {
   End end;
@@ -294,10 +324,10 @@ struct Ended {
   friend bool operator==(const Ended&, const Ended&) = default;
 };
 
-using Message =
-    std::variant<Hello, Able, Heartbeat, Ready, Formed, FormFailed, OperationFailed, Stopped, Leave,
-                 Finished, ShardWritten, ShardFailed, ManifestWritten, CheckpointRemoved,
-                 LauncherHello, Attest, Welcome, Refused, Ack, Interrupt, Assign, Start, Wish,
-                 WriteManifest, CheckpointAnnounced, CheckpointAborted, RemoveCheckpoint, Ended>;
+using Message = std::variant<Hello, Able, Heartbeat, Ready, Formed, FormFailed, OperationFailed,
+                             Stopped, Leave, Finished, ShardWritten, ShardFailed, ManifestWritten,
+                             CheckpointRemoved, LauncherHello, Attest, Welcome, Refused, Ack,
+                             Interrupt, Assign, Start, Wish, WriteManifest, CheckpointAnnounced,
+                             CheckpointAborted, RemoveCheckpoint, SweepCheckpoints, Ended>;
 
 }  // namespace muster

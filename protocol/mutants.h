@@ -66,6 +66,8 @@ enum class Mutant {
   kKeyByStepAlone,
   kRetentionAtCommit,
   kRetentionCountsVoid,
+  kSweepOfLiveSaves,
+  kSweptStillCounts,
   kWishesOfSurvivorsOnly,
   kSnapshotLate,
   kRestoreNewestAsDecided,

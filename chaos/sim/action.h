@@ -60,14 +60,16 @@ struct Continue {
   Thread what = Thread::kPump;
   Generation generation;  // kRestored: of the record; kAbortDone: of what is aborted
 };
-enum class FileWork { kShard, kManifest, kRemoval };
+enum class FileWork { kShard, kManifest, kRemoval, kSweep };
 struct FileDone {
   FileWork what = FileWork::kShard;
   CheckpointKey key{};
   Lineage lineage{};
   Rank rank{};
   std::int32_t world_size = 0;
-  Piece piece{};  // kShard: what the snapshot took
+  Piece piece{};              // kShard: what the snapshot took
+  CheckpointRecord record{};  // kManifest
+  SweepCheckpoints sweep{};   // kSweep
 };
 // The world around.
 struct Launch {};

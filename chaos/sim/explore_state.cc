@@ -57,7 +57,8 @@ void Explorer::AddPlanes(const World& world, Fingerprint& print) {
       for (const auto& [rank, call] : operation.calls) print(rank, call.process);
     }
   });
-  print(world.disk_, world.stored_jobs_, world.stored_checkpoints_, world.launchers_);
+  print(world.disk_.shards, world.disk_.manifests, world.stored_jobs_, world.stored_checkpoints_,
+        world.launchers_);
 }
 
 std::uint64_t Explorer::FingerprintOf(const Node& node) const {
@@ -74,7 +75,7 @@ std::uint64_t Explorer::FingerprintOf(const Node& node) const {
   print(QueueOf(world, empty));
   print(world.chain_, world.one_generation_, world.step_chain_, world.exact_data_,
         world.safe_checkpoints_, world.durable_decisions_, world.reforming_, world.quorum_,
-        world.store_lost_);
+        world.store_lost_, world.took_found_);
   return print.value();
 }
 

@@ -53,6 +53,7 @@ Options Options::Draw(std::uint64_t seed) {
   o.slow_aborts = prng.Chance(1, 3);
   o.keep_every = prng.Chance(1, 4) ? o.save_every * (2 + below(4)) : 0;
   o.pins = prng.Chance(1, 3);
+  o.total_loss = prng.Chance(1, 2);
   return o;
 }
 
@@ -65,10 +66,12 @@ std::string Options::ToString() const {
   return fmt::format(
       "seed={} workers={} per_node={} min={} max={} sharded={} checkpoints={} steps={} "
       "save_every={} launchers={} faults={} dense={} step_ms={} delay_us={} lease_ms={} "
-      "drift_ppm={} autonomy_ms={} spread_ms={} slow_aborts={} keep_every={} pins={} kinds={}",
+      "drift_ppm={} autonomy_ms={} spread_ms={} slow_aborts={} keep_every={} pins={} total_loss={} "
+      "kinds={}",
       seed, workers, workers_per_node, min_workers, max_workers, sharded, checkpoints, steps,
       save_every, launchers, faults, dense, step.millis(), delay.nanos() / 1000, lease.millis(),
-      drift_ppm, autonomy.millis(), spread.millis(), slow_aborts, keep_every, pins, faults_text);
+      drift_ppm, autonomy.millis(), spread.millis(), slow_aborts, keep_every, pins, total_loss,
+      faults_text);
 }
 
 }  // namespace muster::sim

@@ -47,6 +47,7 @@ struct Options {
   std::int64_t steps = 0;    // 0: the job does not end by itself
   std::int64_t save_every = 7;
   std::int64_t keep_every = 0;  // see JobSpec::checkpoint_keep_every
+  bool total_loss = false;      // with the store all processes are lost; their files alone are left
   bool pins = false;            // some checkpoints are pinned for as long as there are faults
   bool launchers = true;        // attest deaths
   int faults = 6;               // in the faulty phase

@@ -84,6 +84,7 @@ struct Process {
   Generation next_cut_of;
   bool trained = false;
   Wishes agreed;
+  std::optional<Found> found;  // in the checkpoint directory, when it was launched
   // The call that it is inside of.
   std::optional<OpKey> op;
   std::int64_t serial = 0;
@@ -210,6 +211,9 @@ class World {
   void On(Process& p, const FileDone& done);
   void Remove(Process& p, const CheckpointKey& key);
   [[nodiscard]] bool Pinned(const CheckpointKey& key) const;
+  void Sweep(const SweepCheckpoints& order);
+  [[nodiscard]] std::optional<Found> Discover() const;
+  void CheckStartedOver(const JobRecord& record);
 
   // world_faults.cc
   void PlanFaults();
@@ -279,6 +283,7 @@ class World {
   bool store_lost_ = false;
   bool knew_nothing_ = false;  // this coordinator started with an empty store
   bool knows_generation_ = false;
+  bool took_found_ = false;  // and went on from checkpoints that it was told of
   Instant coordinator_since_;
 
   RunResult result_;

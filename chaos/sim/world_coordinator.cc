@@ -17,6 +17,7 @@ void World::StartCoordinator() {
   coordinator_since_ = now_;
   knew_nothing_ = stored_jobs_.empty();
   knows_generation_ = !knew_nothing_;
+  took_found_ = false;
   const std::uint64_t seed =
       exhaustive_ ? static_cast<std::uint64_t>(coordinator_life_) : prng_.Next();
   coordinator_ = std::make_shared<coordinator::Coordinator>(config_, seed, std::move(stored), now_);
@@ -172,13 +173,14 @@ void World::StoreJob(const JobRecord& record) {
   one_generation_.OnRecord(record, verdict_);
   // The first generation that a coordinator with an empty store knows was reported to it, unless it
   // is a new job's first one.
-  const bool adopts =
-      knew_nothing_ && !knows_generation_ && record.latest && record.highest > Generation(1);
+  const bool first = knew_nothing_ && !knows_generation_ && record.latest;
+  const bool adopts = first && !took_found_ && record.highest > Generation(1);
+  if (first) CheckStartedOver(record);
   if (record.latest) knows_generation_ = true;
   const bool waited = now_ - coordinator_since_ >= config_.autonomy;
   one_generation_.OnDecision(record, Standings(), adopts, waited, verdict_);
   step_chain_.OnRecord(record, chain_, verdict_);
-  safe_checkpoints_.OnRecord(record, chain_, verdict_);
+  safe_checkpoints_.OnRecord(record, stored_checkpoints_, chain_, verdict_);
   reforming_.OnRecord(record, WellHolders(record), kElements, verdict_);
   if (record.latest && quorum_) {
     if (!faulted_) reforming_.OnFirstFormation(*quorum_, now_, verdict_);
@@ -203,7 +205,12 @@ void World::StoreCheckpoint(const CheckpointEntry& entry) {
     safe_checkpoints_.OnRetired(*it, stored_checkpoints_, spec_, chain_, verdict_);
   }
   if (entry.state == CheckpointState::kComplete) {
-    SafeCheckpoints::OnComplete(entry.record.key, chain_, verdict_);
+    safe_checkpoints_.OnComplete(entry.record, chain_, disk_, verdict_);
+    chain_.OnSaved(entry.record);
+  }
+  if (announces && it == stored_checkpoints_.end() && entry.record.world_size > 0) {
+    took_found_ = true;
+    chain_.OnFound(entry.record);
   }
   if (it == stored_checkpoints_.end()) {
     stored_checkpoints_.push_back(entry);

@@ -100,6 +100,13 @@ void World::StartOnCoordinator(FaultKind kind, Duration how_long) {
     return;
   }
   CrashCoordinator(kind == FaultKind::kStoreLost);
+  if (kind == FaultKind::kStoreLost && options_.total_loss) {
+    for (Process& p : processes_) {
+      if (!p.alive) continue;
+      EndProcess(p, false, "lose");
+      Later(p.index, how_long + Delay(10), Launch{});
+    }
+  }
   Later(Pending::kNobody, how_long, StartCoordinatorAgain{});
 }
 
@@ -242,12 +249,12 @@ void World::Unstick(Process& p) {
 }
 
 void World::DamageShard() {
-  if (disk_.empty()) return;
-  auto it = disk_.begin();
+  if (disk_.shards.empty()) return;
+  auto it = disk_.shards.begin();
   // Most often of the newest checkpoint, which is the one that is wanted.
   const bool newest = prng_.Chance(2, 3);
-  std::advance(it,
-               static_cast<std::ptrdiff_t>(newest ? disk_.size() - 1 : prng_.Below(disk_.size())));
+  std::advance(it, static_cast<std::ptrdiff_t>(newest ? disk_.shards.size() - 1
+                                                      : prng_.Below(disk_.shards.size())));
   it->second.damaged = true;
   safe_checkpoints_.OnDamage();
 }

@@ -1,8 +1,11 @@
 // Forming a generation, bringing its state into place, and saving it.
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "chaos/sim/trace.h"
 #include "chaos/sim/world.h"
+#include "coordinator/core/durable_state.h"
 #include "protocol/mutants.h"
 #include "worker/core/transfer_plan.h"
 
@@ -67,10 +70,10 @@ void World::RestoreFromFiles(Process& p) {
   const Restore& restore = p.record->restore;
   if (!options_.sharded) p.held = Piece{0, kElements, Mix64(0xbadU), Step(-1)};
   std::vector<Piece> pieces;
-  bool bad = false;
+  bool bad = !disk_.manifests.contains(restore.checkpoint);
   for (std::int32_t rank = 0;; ++rank) {
-    const auto it = disk_.find({restore.checkpoint, rank});
-    if (it == disk_.end()) {
+    const auto it = disk_.shards.find({restore.checkpoint, rank});
+    if (it == disk_.shards.end()) {
       bad = bad || rank == 0;
       break;
     }
@@ -158,10 +161,16 @@ void World::Snapshot(Process& p) {
 void World::HandleSaver(Process& p, const worker::Effects& effects) {
   for (const WriteManifest& manifest : effects.manifests) {
     FileDone done{FileWork::kManifest, manifest.record.key, {}, {}, 0};
+    done.record = manifest.record;
     Later(p.index, Duration::Millis(1) + Delay(), done);
   }
   for (const RemoveCheckpoint& removal : effects.removals) {
     FileDone done{FileWork::kRemoval, removal.key, {}, {}, 0};
+    Later(p.index, Duration::Millis(1) + Delay(), done);
+  }
+  for (const SweepCheckpoints& sweep : effects.sweeps) {
+    FileDone done{FileWork::kSweep, {}, {}, {}, 0};
+    done.sweep = sweep;
     Later(p.index, Duration::Millis(1) + Delay(), done);
   }
 }
@@ -177,26 +186,84 @@ bool World::Pinned(const CheckpointKey& key) const {
 void World::Remove(Process& p, const CheckpointKey& key) {
   const bool pinned = Pinned(key);
   if (!pinned) {
-    std::erase_if(disk_, [&](const auto& entry) { return entry.first.first == key; });
+    disk_.Remove(key);
     safe_checkpoints_.OnLess(stored_checkpoints_, chain_, disk_, verdict_);
   }
   Tell(p, worker::Report{CheckpointRemoved{key, pinned}});
 }
 
+// As checkpoint/sweep.h does it.
+void World::Sweep(const SweepCheckpoints& order) {
+  std::set<CheckpointKey> leftovers;
+  for (const auto& [file, shard] : disk_.shards) {
+    const CheckpointKey& key = file.first;
+    const bool stale =
+        std::pair(key.generation, key.step) < std::pair(order.generation, order.step);
+    const bool known = std::ranges::find(order.known, key) != order.known.end();
+    if (stale && !known && !disk_.manifests.contains(key)) leftovers.insert(key);
+  }
+  for (const CheckpointKey& key : leftovers) {
+    SafeCheckpoints::OnSwept(key, stored_checkpoints_, verdict_);
+    disk_.Remove(key);
+  }
+}
+
+// As checkpoint/discover.h does it.
+std::optional<Found> World::Discover() const {
+  if (disk_.shards.empty()) return std::nullopt;
+  Found found;
+  for (const auto& [file, shard] : disk_.shards) {
+    found.highest = std::max(found.highest, file.first.generation);
+  }
+  for (const auto& [key, record] : disk_.manifests) {
+    found.checkpoints.push_back({key, record.lineage, record.world_size, 7, record.bytes});
+  }
+  std::ranges::sort(found.checkpoints, {}, [](const FoundCheckpoint& one) {
+    return std::pair(one.key.generation, one.key.step);
+  });
+  const std::size_t more = found.checkpoints.size() - std::min(found.checkpoints.size(), kMaxFound);
+  found.checkpoints.erase(found.checkpoints.begin(),
+                          found.checkpoints.begin() + static_cast<std::ptrdiff_t>(more));
+  return found;
+}
+
+// With an empty store and nobody left who is in a generation, the job goes on from the newest
+// checkpoint that any member has found.
+void World::CheckStartedOver(const JobRecord& record) {
+  if (record.started || record.latest->restore.source != RestoreSource::kInitial ||
+      record.latest->previous != Generation() || !record.rollbacks.empty()) {
+    return;
+  }
+  for (const Process& p : processes_) {
+    if (!p.session || !p.found ||
+        coordinator::Find(*record.latest, p.session->member()) == nullptr) {
+      continue;
+    }
+    for (const FoundCheckpoint& one : p.found->checkpoints) {
+      const auto manifest = disk_.manifests.find(one.key);
+      if (manifest == disk_.manifests.end()) continue;
+      safe_checkpoints_.OnStartedOver(manifest->second, disk_, verdict_);
+    }
+  }
+}
+
 void World::On(Process& p, const FileDone& done) {
   if (done.what == FileWork::kManifest) {
     const bool full = p.disk_full > 0;
+    if (!full) disk_.manifests[done.key] = done.record;
     ManifestWritten written{done.key, 7, full ? Code::kResourceExhausted : Code::kOk,
                             full ? "no space" : ""};
     Tell(p, worker::Report{written});
   } else if (done.what == FileWork::kRemoval) {
     Remove(p, done.key);
+  } else if (done.what == FileWork::kSweep) {
+    Sweep(done.sweep);
   } else if (p.disk_full > 0) {
     Tell(p, worker::Report{ShardFailed{done.key, done.rank, Code::kResourceExhausted, "no space"}});
   } else {
     Piece piece = done.piece;
     if (Planted(Mutant::kSnapshotLate)) piece.state = p.held.state;
-    disk_[{done.key, done.rank.value()}] = ShardFile{piece, done.lineage, false};
+    disk_.shards[{done.key, done.rank.value()}] = ShardFile{piece, done.lineage, false};
     ShardWritten written;
     written.key = done.key;
     written.lineage = done.lineage;

@@ -77,7 +77,7 @@ std::size_t CheckpointTracker::Footprint() const {
 
 void CheckpointTracker::Expect(const JobRecord& record, const CheckpointKey& key,
                                const GenerationRecord& writing, Instant deadline) {
-  if (FindEntry(key) != nullptr || GivenUp(key) || Voided(record, key)) return;
+  if (FindEntry(key) != nullptr || GivenUp(key) || Voided(record, key) || LeftBehind(key)) return;
   SaveOf(key, writing, deadline);
 }
 
@@ -114,6 +114,10 @@ CheckpointTracker::Progress CheckpointTracker::OnShardWritten(const JobRecord& r
     progress.problem = fmt::format("shard of {} refused: a later checkpoint counts already", name);
     return progress;
   }
+  if (LeftBehind(shard.key)) {
+    progress.problem = fmt::format("shard of {} refused: what it left behind was swept", name);
+    return progress;
+  }
   if (saves_.size() >= kMaxSaves && !saves_.contains(shard.key)) {
     progress.problem = fmt::format("shard of {} refused: too many saves are under way", name);
     return progress;
@@ -135,6 +139,26 @@ bool CheckpointTracker::Overtaken(const CheckpointKey& key) const {
         entry.state == CheckpointState::kAnnounced || entry.state == CheckpointState::kDeleting;
     return counted && other.step > key.step && other.generation >= key.generation;
   });
+}
+
+bool CheckpointTracker::LeftBehind(const CheckpointKey& key) const {
+  return std::pair(key.generation, key.step) < swept_ && !saves_.contains(key) &&
+         !Planted(Mutant::kSweptStillCounts);
+}
+
+SweepCheckpoints CheckpointTracker::Sweep(Generation generation, Step step) {
+  SweepCheckpoints sweep{generation, step, {}};
+  const auto stale = [&](const CheckpointKey& key) {
+    return std::pair(key.generation, key.step) < std::pair(generation, step);
+  };
+  for (const CheckpointEntry& entry : entries_) {
+    if (stale(entry.record.key)) sweep.known.push_back(entry.record.key);
+  }
+  for (const auto& [key, save] : saves_) {
+    if (stale(key) && !Planted(Mutant::kSweepOfLiveSaves)) sweep.known.push_back(key);
+  }
+  swept_ = std::max(swept_, std::pair(generation, step));
+  return sweep;
 }
 
 CheckpointTracker::Progress CheckpointTracker::Complete(const JobRecord& record,
@@ -333,13 +357,31 @@ void CheckpointTracker::Adopt(const JobRecord& record, const GenerationRecord& n
   Put(record, entry, effects);
 }
 
+void CheckpointTracker::TakeUp(const JobRecord& record, const std::vector<FoundCheckpoint>& found,
+                               Effects* effects) {
+  for (const FoundCheckpoint& one : found) {
+    CheckpointEntry entry;  // of no known files: its manifest has them
+    entry.record.job = record.job.value();
+    entry.record.key = one.key;
+    entry.record.lineage = one.lineage;
+    entry.record.world_size = one.world_size;
+    entry.record.directory = CheckpointDirectory(one.key);
+    entry.record.tensors = record.spec.tensors;
+    entry.record.bytes = one.bytes;
+    entry.state = CheckpointState::kAnnounced;
+    entry.manifest_digest = one.manifest_digest;
+    entries_.push_back(entry);
+    Put(record, entry, effects);
+  }
+}
+
 bool CheckpointTracker::Strike(const JobRecord& record, const CheckpointKey& key, bool bad,
                                Effects* effects) {
   CheckpointEntry* entry = FindEntry(key);
-  if (entry == nullptr || entry->strikes >= kCheckpointStrikes) return false;
-  entry->strikes = bad ? kCheckpointStrikes : entry->strikes + 1;
+  if (entry == nullptr || entry->strikes >= kDamagedStrikes) return false;
+  entry->strikes = bad ? kDamagedStrikes : std::min(entry->strikes + 1, kDamagedStrikes - 1);
   if (!Planted(Mutant::kVolatileStrikes)) Put(record, *entry, effects);
-  return entry->strikes >= kCheckpointStrikes;
+  return bad || entry->strikes == kCheckpointStrikes;
 }
 
 bool CheckpointTracker::Pending(const CheckpointKey& key, const std::vector<Rank>& alive) const {

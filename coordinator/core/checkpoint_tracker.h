@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "coordinator/core/effects.h"
@@ -54,8 +55,15 @@ class CheckpointTracker {
   // Takes up an announced checkpoint that a record names and a lost store knew. Nothing changes
   // when it is known.
   void Adopt(const JobRecord& record, const GenerationRecord& naming, Effects* effects);
-  // A start from this checkpoint failed; `bad` bytes strike it out at once. True if that
-  // puts it out; one that is out already stays so without a word.
+  // Takes up checkpoints of which only their manifests are left: they count as announced, in the
+  // order of (generation, step), which is the order of `found`. REQUIRES: none is known.
+  void TakeUp(const JobRecord& record, const std::vector<FoundCheckpoint>& found, Effects* effects);
+  // The order to remove what saves before (generation, step) left behind. From now on shards of
+  // such a save are refused unless it is under way or complete already, so what is removed can
+  // never come to count; a save under way is named in the order.
+  [[nodiscard]] SweepCheckpoints Sweep(Generation generation, Step step);
+  // A start from this checkpoint failed; `bad` bytes strike it out at once, kCheckpointStrikes
+  // failures put it into quarantine. True if either has happened now.
   bool Strike(const JobRecord& record, const CheckpointKey& key, bool bad, Effects* effects);
 
   // The oldest complete checkpoint whose manifest has yet to be written; null when there is none.
@@ -80,7 +88,7 @@ class CheckpointTracker {
   // All state that what it does later may depend on, for those who compare states.
   template <class Visit>
   void VisitState(Visit&& visit) const {
-    visit(saves_, given_up_, entries_);
+    visit(saves_, given_up_, entries_, swept_);
   }
 
  private:
@@ -94,6 +102,7 @@ class CheckpointTracker {
   Save& SaveOf(const CheckpointKey& key, const GenerationRecord& writing, Instant deadline);
   [[nodiscard]] CheckpointEntry* FindEntry(const CheckpointKey& key);
   [[nodiscard]] bool Overtaken(const CheckpointKey& key) const;
+  [[nodiscard]] bool LeftBehind(const CheckpointKey& key) const;
   [[nodiscard]] bool GivenUp(const CheckpointKey& key) const;
   Progress GiveUp(CheckpointKey key, std::string reason);
   Progress Complete(const JobRecord& record, const CheckpointKey& key, Effects* effects);
@@ -105,6 +114,7 @@ class CheckpointTracker {
   std::map<CheckpointKey, Save> saves_;
   std::vector<CheckpointKey> given_up_;   // the last few: their late shards count for nothing
   std::vector<CheckpointEntry> entries_;  // in the order of commit
+  std::pair<Generation, Step> swept_;     // what is before it, and not known, is left behind
   std::int64_t aborted_ = 0;
 };
 

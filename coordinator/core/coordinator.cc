@@ -44,6 +44,16 @@ std::string BadHistory(const Hello& hello) {
   constexpr std::int64_t kMost = std::int64_t{1} << 52U;
   const auto number = [](Generation g) { return g.value() >= 0 && g.value() <= kMost; };
   if (!number(hello.highest)) return "the generation number is out of range";
+  if (hello.found) {
+    if (!number(hello.found->highest))
+      return "the generation number of a directory is out of range";
+    for (const FoundCheckpoint& one : hello.found->checkpoints) {
+      if (one.key.step < Step() || !number(one.key.generation) ||
+          one.key.generation > hello.found->highest) {
+        return "a number of a checkpoint that was found is out of range";
+      }
+    }
+  }
   if (!hello.attachment) return "";
   const Attachment& attachment = *hello.attachment;
   const GenerationRecord& record = attachment.record;

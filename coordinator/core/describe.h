@@ -39,7 +39,7 @@ struct CheckpointView {
   std::int64_t bytes = 0;
   std::int32_t world_size = 0;
   std::string directory;
-  bool pinned = false;  // by an operator, as of when it was last to be removed
+  std::string note;  // "struck out", "in quarantine: 2 starts from it failed", "pinned"
 };
 
 struct JobView {

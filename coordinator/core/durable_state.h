@@ -5,6 +5,10 @@
 
 namespace muster::coordinator {
 
+// A checkpoint with kCheckpointStrikes failed starts is in quarantine; one with this number of them
+// has bad bytes, and is struck out.
+inline constexpr int kDamagedStrikes = 1000;
+
 // Takes the next generation number; it is above every number used or heard of.
 Generation NextGeneration(JobRecord& record);
 // Notes that a member or a worker knows of `seen`: no later number may be at or below it.

@@ -144,6 +144,7 @@ bool Job::OnHello(SessionId session, const Hello& hello, const std::string& peer
     StartAdopting(now);
   }
   RaiseHighest(record_, hello.highest);
+  if (hello.found && none) NoteFound(hello, now);
   const bool fresh = FindWorker(hello.member) == nullptr;
   const bool known = hello.attachment ? Attach(session, hello, now) : Admit(session, hello, now);
   if (!known) return false;

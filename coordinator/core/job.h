@@ -77,7 +77,7 @@ class Job {
           cooldowns_, next_cooldown_end_, next_hurry_, recent_closes_, next_order_, round_,
           last_round_, started_at_, last_growth_, quorum_since_, wished_, leavers_kept_,
           stop_until_, adopting_, adoption_, adoption_dead_, adopt_until_, next_progress_check_,
-          last_commit_at_, step_times_, steps_in_generation_, bad_pairs_, committed_);
+          last_commit_at_, step_times_, steps_in_generation_, bad_pairs_, committed_, found_);
   }
 
  private:
@@ -194,6 +194,8 @@ class Job {
   void Adopt(const Hello& hello, Instant now);
   void TryAdopt(Instant now);
   void NoteWhileAdopting(Worker& worker, const Message& message);
+  void NoteFound(const Hello& hello, Instant now);
+  void TakeUpFound(Instant now);
   [[nodiscard]] std::optional<GenerationRecord> StartedBefore(const GenerationRecord& record) const;
   void ForceOut(const GenerationRecord& running, Instant now);
   [[nodiscard]] Lineage FreshLineage() { return Lineage(prng_->Next() | 1U); }  // zero means none
@@ -231,6 +233,7 @@ class Job {
   void Apply(const CheckpointTracker::Progress& progress, Instant now);
   void CheckManifest(Instant now);
   void OrderRemovals(const std::vector<RemoveCheckpoint>& removals);
+  void OrderSweep(Generation generation, Step step);
   void ExpectSave(const StepResolution& resolution, Instant now);
   void OnShardWritten(const Worker& worker, const ShardWritten& shard, Instant now);
   // The rank that has to write its shard of this save; -1: none, or not known any more.
@@ -363,6 +366,8 @@ class Job {
   std::map<Member, Attachment> adoption_;
   std::set<Member> adoption_dead_;  // proven so after they had reported
   Instant adopt_until_;
+  // In the checkpoint directory, while no generation is known; by (generation, step).
+  std::map<std::pair<Generation, Step>, FoundCheckpoint> found_;
 
   Instant next_progress_check_ = Instant::Never();
   Instant last_commit_at_;

@@ -1,4 +1,5 @@
-// Generations that the store knew nothing of: it was lost, but workers train on.
+// What the store knew nothing of, because it was lost: generations whose workers train on, and
+// checkpoints of which the directory alone tells.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -104,6 +105,7 @@ void Job::TryAdopt(Instant now) {
              attachment.aborted_for > running.generation;
     committed_ = std::max(committed_, attachment.committed);
   }
+  found_.clear();  // of what was voided meanwhile nobody there can tell
   record_.lineage = running.lineage;
   SetLatest(running, has_started);
   SetStarted(has_started ? running : StartedBefore(running), now);
@@ -158,6 +160,39 @@ void Job::ForceOut(const GenerationRecord& running, Instant now) {
   Publish(
       EventKind::kRolledBack, now,
       fmt::format("adopted without all members: every step above {} is void", committed_.value()));
+}
+
+// A store that knows no generation of this job may be a new one. What lies in the checkpoint
+// directory is then all that is left of the job, unless workers report that are in a generation.
+void Job::NoteFound(const Hello& hello, Instant now) {
+  // Numbers above all that name a directory: none is ever used again.
+  RaiseHighest(record_, hello.found->highest);
+  const bool first = found_.empty();
+  for (const FoundCheckpoint& one : hello.found->checkpoints) {
+    found_.insert_or_assign({one.key.generation, one.key.step}, one);
+    if (found_.size() > kMaxFound) found_.erase(found_.begin());
+  }
+  if (!first || found_.empty()) return;
+  const CheckpointKey& newest = found_.rbegin()->second.key;
+  Publish(EventKind::kAdopted, now,
+          fmt::format("worker {} found the checkpoint {} of this job, of which this coordinator's "
+                      "store knows nothing",
+                      hello.member.worker.value(), CheckpointDirectory(newest)),
+          hello.member);
+}
+
+// With the first decision, so that until then a generation that still lives can be adopted instead.
+void Job::TakeUpFound(Instant now) {
+  if (found_.empty() || adopting_) return;
+  std::vector<FoundCheckpoint> found;
+  for (const auto& [order, one] : found_) found.push_back(one);
+  found_.clear();
+  checkpoints_.TakeUp(record_, found, effects_);
+  const CheckpointKey& newest = found.back().key;
+  Publish(EventKind::kAdopted, now,
+          fmt::format("the job goes on from step {}: {} was found in the checkpoint directory, and "
+                      "the index did not know it",
+                      newest.step.value(), CheckpointDirectory(newest)));
 }
 
 void Job::ForceAdopt(Instant now) {

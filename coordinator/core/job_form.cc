@@ -193,6 +193,9 @@ void Job::StartGeneration(Instant now) {
   for (const auto& [member, worker] : workers_) present.insert(member);
   for (const auto& progress : checkpoints_.GiveUpLost(present)) Apply(progress, now);
   OrderRemovals(checkpoints_.RemovalsDue(record_, effects_));
+  const bool any = Planted(Mutant::kSweptStillCounts);
+  const GenerationRecord& oldest = before_ && !any ? *before_ : *record_.started;
+  OrderSweep(oldest.generation, Step());
 }
 
 }  // namespace muster::coordinator

@@ -104,9 +104,10 @@ void Job::On(Worker& worker, const FormFailed& failed, Instant now) {
   std::string detail =
       fmt::format("worker {} could not form generation {}: {}", worker.member.worker.value(),
                   failed.generation.value(), failed.reason);
-  if (restore.source == RestoreSource::kCheckpoint && failed.peer.value() < 0) {
-    StrikeOut(worker, failed, restore, now);
-  }
+  const bool of_checkpoint =
+      restore.source == RestoreSource::kCheckpoint && failed.peer.value() < 0;
+  if (of_checkpoint && failed.contradicts) return EndJob(EndKind::kFailed, failed.reason, now);
+  if (of_checkpoint) StrikeOut(worker, failed, restore, now);
   Publish(EventKind::kForming, now, std::move(detail), worker.member);
   BeginRound(Cause::kFormingFailed, false, now);
   if (!round_) return;  // one attempt too many: the job has ended
@@ -127,6 +128,9 @@ void Job::OnLateFormFailed(const Worker& worker, const FormFailed& failed, Insta
   }
   round_->link.reset();
   const Restore& restore = latest->restore;
+  if (restore.source == RestoreSource::kCheckpoint && failed.contradicts) {
+    return EndJob(EndKind::kFailed, failed.reason, now);
+  }
   if (restore.source == RestoreSource::kCheckpoint && failed.bad_checkpoint == restore.checkpoint) {
     StrikeOut(worker, failed, restore, now);
     round_->stale = true;
@@ -138,7 +142,10 @@ void Job::StrikeOut(const Worker& worker, const FormFailed& failed, const Restor
   const bool bad = failed.bad_checkpoint == restore.checkpoint;
   if (checkpoints_.Strike(record_, restore.checkpoint, bad, effects_)) {
     Publish(EventKind::kCheckpointVoid, now,
-            fmt::format("{} is struck out: {}", restore.directory, failed.reason), worker.member);
+            bad ? fmt::format("{} is struck out: {}", restore.directory, failed.reason)
+                : fmt::format("{} is in quarantine, {} starts from it failed: {}",
+                              restore.directory, kCheckpointStrikes, failed.reason),
+            worker.member);
   }
 }
 

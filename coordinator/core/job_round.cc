@@ -302,6 +302,7 @@ void Job::AdvanceRound(Instant now) {
     JudgeLinks(now);
     return AdvanceRound(now);  // somebody may be out now
   }
+  TakeUpFound(now);
   RestoreDecision restore = PlanRestoreOf(resolution, false);
   const HoldersView view = HoldersViewOf(members, resolution, restore, now);
   // Those that want to leave stay for one more generation when going without them would undo steps

@@ -91,6 +91,7 @@ void Job::Apply(const CheckpointTracker::Progress& progress, Instant now) {
     Broadcast(CheckpointAnnounced{*progress.announced});
     Publish(EventKind::kCheckpointAnnounced, now,
             fmt::format("{} is announced", CheckpointDirectory(*progress.announced)));
+    OrderSweep(progress.announced->generation, progress.announced->step);
   }
   if (progress.aborted) {
     Broadcast(*progress.aborted);
@@ -118,6 +119,19 @@ void Job::OrderRemovals(const std::vector<RemoveCheckpoint>& removals) {
   const Worker* helper = removals.empty() ? nullptr : Helper();
   if (helper == nullptr) return;
   for (const RemoveCheckpoint& remove : removals) Send(*helper, remove);
+}
+
+// Files of saves that died or were given up take up room until they are swept. Safe, because a
+// shard that could still count is one of the started generation or of the one before it, and
+// - at a start the order names what is older than both;
+// - at an announcement it names what is before the announced one: in the same generation and older
+//   ones such a save is under way and named in the order, or overtaken, or void.
+// What comes too late all the same is refused (CheckpointTracker::Sweep).
+void Job::OrderSweep(Generation generation, Step step) {
+  const Worker* helper = record_.spec.checkpoint_directory.empty() ? nullptr : Helper();
+  if (helper == nullptr) return;
+  SweepCheckpoints sweep = checkpoints_.Sweep(generation, step);
+  if (sweep.known.size() <= kMaxSweepKnown) Send(*helper, std::move(sweep));
 }
 
 // Sees to it that a complete checkpoint gets its manifest, whoever dies meanwhile.

@@ -9,6 +9,23 @@
 
 namespace muster::coordinator {
 
+namespace {
+
+std::string NoteOn(const CheckpointEntry& entry) {
+  std::string note;
+  if (entry.strikes >= kDamagedStrikes) {
+    note = "struck out";
+  } else if (entry.strikes > 0) {
+    note = fmt::format("{}{} start{} from it failed",
+                       entry.strikes >= kCheckpointStrikes ? "in quarantine: " : "", entry.strikes,
+                       entry.strikes == 1 ? "" : "s");
+  }
+  if (entry.pinned) note += note.empty() ? "pinned" : ", pinned";
+  return note;
+}
+
+}  // namespace
+
 Instant Job::NextDeadline() const {
   if (record_.end && !Planted(Mutant::kEndIgnored)) return Instant::Never();
   Instant next = std::min(leases_.Next(), checkpoints_.NextDeadline());
@@ -44,8 +61,8 @@ std::size_t Job::Footprint() const {
   count += checkpoints_.Footprint() + members_.size() + workers_.size() + by_session_.size();
   count +=
       launchers_.size() + attested_.size() + attested_count_ + leases_.size() + cooldowns_.size();
-  count += recent_closes_.size() + adoption_.size() + adoption_dead_.size() + step_times_.size() +
-           bad_pairs_.size();
+  count += recent_closes_.size() + found_.size() + adoption_.size() + adoption_dead_.size() +
+           step_times_.size() + bad_pairs_.size();
   count += latest_members_.size() + before_members_.size() + gone_.size() + by_node_.size();
   count += tally_.owing.size() + tally_.droppable.size();
   count += round(round_) + round(last_round_);
@@ -73,7 +90,7 @@ JobView Job::Describe(Instant now) const {
   const auto& entries = checkpoints_.entries();
   for (auto it = entries.rbegin(); it != entries.rend(); ++it) {
     view.checkpoints.push_back({it->record.key, it->state, it->record.bytes, it->record.world_size,
-                                it->record.directory, it->pinned});
+                                it->record.directory, NoteOn(*it)});
   }
   return view;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "coordinator/core/durable_state.h"
 #include "protocol/mutants.h"
@@ -31,13 +32,15 @@ const CheckpointEntry* NewestUsable(const std::vector<CheckpointEntry>& checkpoi
       Planted(Mutant::kLateCommitAnyLineage) || Planted(Mutant::kVolatileStrikes);
   const CheckpointEntry* best = nullptr;
   for (const CheckpointEntry& entry : checkpoints) {
-    if (entry.state != CheckpointState::kAnnounced || entry.strikes >= kCheckpointStrikes ||
+    if (entry.state != CheckpointState::kAnnounced || entry.strikes >= kDamagedStrikes ||
         (!any_lineage && IsVoid(record, entry.record.key))) {
       continue;
     }
     // (generation, step) order is the order of the lineage; step alone is not, after a rollback.
     const auto order = [&](const CheckpointEntry& e) {
-      return std::pair(any_lineage ? Generation() : e.record.key.generation, e.record.key.step);
+      const int failed = e.strikes < kCheckpointStrikes ? 0 : e.strikes;
+      return std::tuple(-failed, any_lineage ? Generation() : e.record.key.generation,
+                        e.record.key.step);
     };
     if (best == nullptr || order(*best) < order(entry)) best = &entry;
   }

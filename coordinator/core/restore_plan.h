@@ -36,7 +36,9 @@ struct RestoreDecision {
 
 [[nodiscard]] RestoreDecision PlanRestore(const RestoreView& view);
 
-// The newest announced checkpoint that no rollback made void, or nullptr.
+// The newest announced checkpoint that no rollback made void and that is not struck out, or
+// nullptr. One in quarantine comes after all others, the one with the fewest failed starts first:
+// whatever makes starts fail (storage that is away) must not make the job begin anew.
 [[nodiscard]] const CheckpointEntry* NewestUsable(const std::vector<CheckpointEntry>& checkpoints,
                                                   const JobRecord& record);
 

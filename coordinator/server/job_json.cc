@@ -50,7 +50,7 @@ Json CheckpointJson(const CheckpointView& checkpoint) {
       {"step", checkpoint.key.step.value()}, {"generation", checkpoint.key.generation.value()},
       {"state", NameOf(checkpoint.state)},   {"bytes", checkpoint.bytes},
       {"world_size", checkpoint.world_size}, {"directory", checkpoint.directory},
-      {"pinned", checkpoint.pinned}};
+      {"note", checkpoint.note}};
 }
 
 Json BlameJson(const Blame& blame) {

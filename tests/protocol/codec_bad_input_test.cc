@@ -82,7 +82,7 @@ void ExpectRefused(const std::function<bool(json* parent, const Place& place)>& 
 }
 
 bool IsOptional(const Place& place) {
-  static const std::set<std::string> kOptional = {"attachment", "open",    "bad_checkpoint",
+  static const std::set<std::string> kOptional = {"attachment", "found",   "open", "bad_checkpoint",
                                                   "latest",     "started", "end"};
   // "started" of an attachment is a flag, "end" of an ended message is required.
   return kOptional.contains(place.leaf) && place.path != "hello.attachment.started" &&
@@ -165,7 +165,7 @@ constexpr std::size_t kReady = 3;
 constexpr std::size_t kShardWritten = 10;
 constexpr std::size_t kAssign = 20;
 constexpr std::size_t kWriteManifest = 23;
-constexpr std::size_t kCheckpointEntry = 29;
+constexpr std::size_t kCheckpointEntry = 30;
 
 TEST(CodecBadInput, FieldsThatContradictEachOther) {
   EXPECT_EQ(ReasonFor(kAssign, [](json* m) { (*m)["record"]["members"][1]["rank"] = 0; }),

@@ -85,7 +85,7 @@ TEST(Codec, TypeTagsAreStable) {
             "hello able heartbeat ready formed form_failed operation_failed stopped leave finished "
             "shard_written shard_failed manifest_written checkpoint_removed launcher_hello attest "
             "welcome refused ack interrupt assign start wish write_manifest checkpoint_announced "
-            "checkpoint_aborted remove_checkpoint ended ");
+            "checkpoint_aborted remove_checkpoint sweep_checkpoints ended ");
 }
 
 template <class E>

@@ -57,7 +57,9 @@ Hello SampleHello() {
                                         .started = true,
                                         .committed = Step(41),
                                         .aborted_for = Generation(6),
-                                        .stopped = true}};
+                                        .stopped = true},
+               .found = Found{.highest = Generation(9),
+                              .checkpoints = {{SampleKey(), Lineage(77), 2, ~0ULL, 5555}}}};
 }
 
 Heartbeat SampleHeartbeat() {
@@ -144,7 +146,7 @@ std::vector<Message> SampleMessages() {
       SampleHeartbeat(),
       SampleReady(),
       Formed{.generation = g, .form_ms = 2.5, .restore_ms = 3.5, .restored_bytes = 1 << 20},
-      FormFailed{g, Code::kDataLoss, "bad block", Rank(1), key},
+      FormFailed{g, Code::kDataLoss, "bad block", Rank(1), key, true},
       OperationFailed{g, Step(42), Code::kUnavailable, "reset by peer", Rank(3)},
       Stopped{.generation = g, .step = Step(42)},
       Leave{.reason = "SIGTERM", .finish = true, .within = Duration::Seconds(30)},
@@ -167,6 +169,7 @@ std::vector<Message> SampleMessages() {
       CheckpointAnnounced{.key = key},
       CheckpointAborted{.key = key, .reason = "superseded"},
       RemoveCheckpoint{.key = key, .directory = "s000000000040-g00000003"},
+      SweepCheckpoints{.generation = g, .step = Step(40), .known = {key}},
       Ended{.end = SampleEnd(), .left = true},
   };
 }

@@ -157,13 +157,13 @@ Findings CheckMessageTable(const Tree& tree) {
   const auto readme = tree.find("protocol/README.md");
   if (messages == tree.end()) return {};
   if (readme == tree.end()) return {Finding{"protocol/README.md", 0, "is missing"}};
-  constexpr std::string_view kBegin = "using Message =\n    std::variant<";
+  constexpr std::string_view kVariant = "std::variant<";
   const std::string code = BlankNonCode(messages->second);
-  const std::size_t begin = code.find(kBegin);
+  const std::size_t begin = code.find(kVariant, code.find("using Message ="));
   if (begin == std::string::npos) {
     return {Finding{messages->first, 0, "no `using Message = std::variant<`"}};
   }
-  const std::size_t first = begin + kBegin.size();
+  const std::size_t first = begin + kVariant.size();
   std::string names = code.substr(first, code.find('>', first) - first);
   std::replace(names.begin(), names.end(), ',', '\n');
   Findings findings;

@@ -189,9 +189,11 @@ void AppendCheckpoints(const Json& job, std::string* out) {
   const std::size_t shown = std::min(checkpoints.size(), kCheckpointsShown);
   for (std::size_t i = 0; i < shown; ++i) {
     const Json& checkpoint = checkpoints[i];
+    const std::string note = Text(checkpoint, "note");
     table.Add({"  step " + Text(checkpoint, "step"), Text(checkpoint, "state"),
                Plural(Number(checkpoint, "world_size"), "shard"),
-               BytesText(Number(checkpoint, "bytes")), Text(checkpoint, "directory")});
+               BytesText(Number(checkpoint, "bytes")), Text(checkpoint, "directory"),
+               note == "?" ? "" : note});
   }
   table.AppendTo(out);
 }

@@ -141,6 +141,7 @@ class ControlThread::Io {
     if (effects.dial) Dial(*effects.dial);
     for (WriteManifest& request : effects.manifests) owner_.hooks_.manifest(std::move(request));
     for (RemoveCheckpoint& request : effects.removals) owner_.hooks_.removal(std::move(request));
+    for (SweepCheckpoints& request : effects.sweeps) owner_.hooks_.sweep(std::move(request));
   }
 
   void Abort(Instant begun) {

@@ -29,6 +29,7 @@ class ControlThread {
   struct Hooks {
     std::function<void(WriteManifest)> manifest;
     std::function<void(RemoveCheckpoint)> removal;
+    std::function<void(SweepCheckpoints)> sweep;
   };
 
   ControlThread(Options options, Hooks hooks);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "checkpoint/discover.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/posix_file_system.h"
 #include "checkpoint/writer.h"
@@ -30,12 +31,18 @@ Result<std::unique_ptr<Runner>> Runner::Start(const WorkerOptions& options,
                                               std::shared_ptr<StateTable> table) {
   MUSTER_RETURN_IF_ERROR(CheckOptions(options, *table));
   auto fs = std::make_unique<checkpoint::PosixFileSystem>();
+  std::optional<Found> found;
   if (!options.checkpoint_directory.empty()) {
     MUSTER_RETURN_IF_ERROR(checkpoint::CheckRoot(*fs, options.checkpoint_directory));
+    auto discovered =
+        checkpoint::DiscoverCheckpoints(*fs, options.checkpoint_directory, JobName(options.job));
+    if (!discovered.ok()) return discovered.status();
+    found = *std::move(discovered);
   }
   Result<TcpListener> listener = TcpListener::Bind(Endpoint{options.data_address, 0});
   if (!listener.ok()) return listener.status();
   Identity identity = IdentityOf(options, *table);
+  identity.found = std::move(found);
   Endpoint advertised{options.data_address, listener->address().port};
   identity.address =
       options.data_address.empty() ? fmt::format(":{}", advertised.port) : advertised.ToString();
@@ -68,6 +75,7 @@ Status Runner::Join(const std::string& token, bool leave_on_sigterm) {
   ControlThread::Hooks hooks;
   hooks.manifest = [this](WriteManifest request) { saver_->Write(std::move(request)); };
   hooks.removal = [this](RemoveCheckpoint request) { saver_->Remove(std::move(request)); };
+  hooks.sweep = [this](SweepCheckpoints request) { saver_->Sweep(std::move(request)); };
   control_ = std::make_unique<ControlThread>(
       ControlThread::Options{identity_, token, leave_on_sigterm}, std::move(hooks));
   saver_ = std::make_unique<Saver>(std::make_unique<checkpoint::PosixFileSystem>(),
@@ -250,6 +258,7 @@ void Runner::Form(const GenerationRecord& record) {
     failure.reason = status.message().substr(0, kMaxReasonBytes);
     failure.peer = communicator_->failed_peer().value_or(Rank(-1));
     if (report.bad_checkpoint) failure.bad_checkpoint = record.restore.checkpoint;
+    failure.contradicts = report.contradicts;
     control_->Hand(FormBroke{std::move(failure)});
   }
 }

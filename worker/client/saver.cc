@@ -11,10 +11,12 @@
 #include <optional>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "checkpoint/aligned_buffer.h"
 #include "checkpoint/io_pool.h"
 #include "checkpoint/retention.h"
+#include "checkpoint/sweep.h"
 #include "worker/client/signals_blocked.h"
 #include "worker/client/snapshot.h"
 
@@ -43,13 +45,14 @@ class Saver::Work {
   bool AwaitIdle(Duration limit);
   [[nodiscard]] std::int64_t skipped();
 
-  using Job = std::variant<Snapshot, WriteManifest, RemoveCheckpoint>;
+  using Job = std::variant<Snapshot, WriteManifest, RemoveCheckpoint, SweepCheckpoints>;
   void Enqueue(Job job);
 
  private:
   [[nodiscard]] std::optional<Message> Do(Snapshot& snapshot);
   [[nodiscard]] std::optional<Message> Do(const WriteManifest& request);
   [[nodiscard]] std::optional<Message> Do(const RemoveCheckpoint& request);
+  [[nodiscard]] std::optional<Message> Do(const SweepCheckpoints& request);
   void GetMemory(std::unique_lock<std::mutex>& lock);
   void EndSave(checkpoint::AlignedBuffer buffer);
   void Answer(Message message);
@@ -62,6 +65,7 @@ class Saver::Work {
   const std::string root_;
   checkpoint::IoPool pool_;
   std::atomic<bool> stopping_ = false;
+  std::vector<std::string> probes_;  // that the last sweep saw; of the thread alone
 
   std::mutex answering_;  // held while done_ is called
   OnDone done_;           // guarded by answering_
@@ -220,6 +224,24 @@ std::optional<Message> Saver::Work::Do(const RemoveCheckpoint& request) {
   return CheckpointRemoved{request.key, pinned};
 }
 
+std::optional<Message> Saver::Work::Do(const SweepCheckpoints& request) {
+  Result<checkpoint::SweepReport> report = checkpoint::SweepLeftovers(
+      *fs_, root_, {request.generation, request.step, request.known, probes_});
+  if (!report.ok()) {
+    // The next sweep tries again; the files only take up room until then.
+    std::fprintf(stderr, "muster: cannot remove all leftovers in %s: %s\n", root_.c_str(),
+                 report.status().message().c_str());
+    return std::nullopt;
+  }
+  probes_ = std::move(report->probes);
+  if (report->files > 0 || report->directories > 0) {
+    std::fprintf(stderr, "muster: removed %lld files and %lld directories of dead saves in %s\n",
+                 static_cast<long long>(report->files), static_cast<long long>(report->directories),
+                 root_.c_str());
+  }
+  return std::nullopt;
+}
+
 Saver::Saver(std::unique_ptr<checkpoint::FileSystem> fs, std::string root, OnDone done,
              Duration patience)
     : work_([&] {
@@ -253,5 +275,6 @@ bool Saver::AwaitIdle(Duration limit) const { return work_->AwaitIdle(limit); }
 std::int64_t Saver::skipped() const { return work_->skipped(); }
 void Saver::Write(WriteManifest request) { work_->Enqueue(std::move(request)); }
 void Saver::Remove(RemoveCheckpoint request) { work_->Enqueue(std::move(request)); }
+void Saver::Sweep(SweepCheckpoints request) { work_->Enqueue(std::move(request)); }
 
 }  // namespace muster::worker

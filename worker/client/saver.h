@@ -1,5 +1,5 @@
 // The thread that writes checkpoints while training goes on: shards from snapshots, manifests, and
-// the removal of old ones.
+// the removal of old ones and of leftovers.
 #pragma once
 
 #include <cstdint>
@@ -49,6 +49,7 @@ class Saver {
 
   void Write(WriteManifest request);      // answered by ManifestWritten
   void Remove(RemoveCheckpoint request);  // answered by CheckpointRemoved, when gone or pinned
+  void Sweep(SweepCheckpoints request);   // not answered
 
  private:
   class Work;  // what the thread uses, and outlives the saver with it

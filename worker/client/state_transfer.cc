@@ -180,14 +180,40 @@ Status RestoreInitial(StateTable& table, Communicator& communicator, std::int64_
   return {};
 }
 
+std::string Describe(const TensorSpec& tensor) {
+  return fmt::format(
+      "'{}', {} [{}], {}", tensor.name, DTypeName(tensor.dtype), fmt::join(tensor.shape, ","),
+      tensor.sharded() ? fmt::format("cut along {}", tensor.cut_dimension) : "whole");
+}
+
+// Ok, or the first tensor that is another one in the checkpoint than in this job.
+Status CheckSameTensors(const std::vector<TensorSpec>& stored,
+                        const std::vector<TensorSpec>& wanted) {
+  for (std::size_t i = 0; i < std::max(stored.size(), wanted.size()); ++i) {
+    if (i < stored.size() && i < wanted.size() && stored[i] == wanted[i]) continue;
+    return InvalidArgument(
+        fmt::format("tensor {} is {} there and {} here", i,
+                    i < stored.size() ? Describe(stored[i]) : std::string("missing"),
+                    i < wanted.size() ? Describe(wanted[i]) : std::string("missing")));
+  }
+  return {};
+}
+
 Status RestoreCheckpoint(StateTable& table, const Restore& restore, checkpoint::FileSystem& fs,
-                         const std::string& root, std::int64_t* bytes) {
+                         const std::string& root, std::int64_t* bytes, bool* contradicts) {
   Result<checkpoint::Manifest> manifest =
       checkpoint::ReadManifest(fs, root, restore.directory, restore.manifest_digest);
   if (!manifest.ok()) return manifest.status();
-  if (manifest->record.tensors != table.Specs() || manifest->record.key != restore.checkpoint) {
-    return DataLoss(fmt::format("{}/{} is not a checkpoint of step {} of this job's tensors", root,
-                                restore.directory, restore.checkpoint.step.value()));
+  if (manifest->record.key != restore.checkpoint) {
+    return DataLoss(fmt::format("{}/{} is not the checkpoint of step {}", root, restore.directory,
+                                restore.checkpoint.step.value()));
+  }
+  if (const Status same = CheckSameTensors(manifest->record.tensors, table.Specs()); !same.ok()) {
+    *contradicts = true;
+    return InvalidArgument(fmt::format(
+        "{}/{} is a checkpoint of another model: {}. Start the job with the model that wrote it, "
+        "or under another name with another checkpoint directory",
+        root, restore.directory, same.message()));
   }
   std::vector<checkpoint::WantedBox> wanted;
   const std::vector<TensorSlot*> stored = table.Stored();
@@ -226,7 +252,8 @@ RestoreReport RestoreState(StateTable& table, Communicator& communicator,
       report.status = RestoreLive(table, communicator, record, &report.bytes);
       break;
     case RestoreSource::kCheckpoint:
-      report.status = RestoreCheckpoint(table, record.restore, fs, checkpoint_root, &report.bytes);
+      report.status = RestoreCheckpoint(table, record.restore, fs, checkpoint_root, &report.bytes,
+                                        &report.contradicts);
       report.bad_checkpoint =
           report.status.code() == Code::kDataLoss || report.status.code() == Code::kNotFound;
       break;

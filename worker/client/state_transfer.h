@@ -21,6 +21,8 @@ struct RestoreReport {
   Status status;
   // The checkpoint turned out bad (kDataLoss, kNotFound): nobody should start from it again.
   bool bad_checkpoint = false;
+  // It is whole, but holds other tensors than this job has: nobody can start from it.
+  bool contradicts = false;
 };
 
 // A collective of all members of `record`: fills replicated tensors and the cut of the generation

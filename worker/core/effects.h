@@ -23,6 +23,8 @@ struct Effects {
   // For the saver: manifests to write and directories to remove, each to be answered with a Report.
   std::vector<WriteManifest> manifests;
   std::vector<RemoveCheckpoint> removals;
+  // For the saver too; not answered.
+  std::vector<SweepCheckpoints> sweeps;
   // Something changed that the training thread may wait for.
   bool wake = false;
   // For the log: one line for each change of state.

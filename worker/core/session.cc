@@ -210,6 +210,7 @@ void Session::SendHello() {
   hello.spec = identity_.spec;
   hello.highest = highest_;
   greeted_stopped_ = false;
+  if (!last_record_) hello.found = identity_.found;
   if (last_record_) {
     Attachment& attachment = hello.attachment.emplace();
     attachment.record = *last_record_;

@@ -35,9 +35,10 @@ struct Identity {
   std::int64_t pid = 0;
   std::string address;  // of the data plane
   JobSpec spec;
-  std::string url;           // of the coordinator, for messages
-  Duration connect_timeout;  // of the first welcome
-  std::uint64_t seed = 0;    // feeds incarnations and jitter; different in each process
+  std::string url;             // of the coordinator, for messages
+  Duration connect_timeout;    // of the first welcome
+  std::uint64_t seed = 0;      // feeds incarnations and jitter; different in each process
+  std::optional<Found> found;  // in the checkpoint directory, before anything of this process
 };
 
 // What the training thread has to do in BeginStep, after snapshot_due().
@@ -162,6 +163,7 @@ class Session {
   void OnMessage(const Wish& message, Instant now);
   void OnMessage(const WriteManifest& message, Instant now);
   void OnMessage(const RemoveCheckpoint& message, Instant now);
+  void OnMessage(const SweepCheckpoints& message, Instant now);
   void OnMessage(const CheckpointAnnounced& message, Instant now);
   void OnMessage(const CheckpointAborted& message, Instant now);
   void OnMessage(const Ended& message, Instant now);

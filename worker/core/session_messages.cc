@@ -235,6 +235,10 @@ void Session::OnMessage(const RemoveCheckpoint& message, Instant) {
   effects_.removals.push_back(message);
 }
 
+void Session::OnMessage(const SweepCheckpoints& message, Instant) {
+  effects_.sweeps.push_back(message);
+}
+
 void Session::OnMessage(const CheckpointAnnounced& message, Instant) {
   DropReports(message.key);
   last_announced_ = message.key;

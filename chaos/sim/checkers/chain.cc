@@ -53,6 +53,16 @@ bool Chain::Voided(Lineage lineage, Generation generation, Step step) const {
   });
 }
 
+void Chain::OnSaved(const CheckpointRecord& record) {
+  const Links& links = Of(record.lineage).links;
+  saved_[{record.lineage, record.key}] = Links(links.begin(), links.upper_bound(record.key.step));
+}
+
+void Chain::OnFound(const CheckpointRecord& record) {
+  const auto saved = saved_.find({record.lineage, record.key});
+  if (saved != saved_.end()) found_[record.key] = saved->second;
+}
+
 void Chain::OnRecord(const JobRecord& record) {
   if (!lines_.contains(record.lineage)) {
     // A fresh lineage of the same job goes on from where the old one was; without a generation it
@@ -93,6 +103,12 @@ void Chain::OnRecord(const JobRecord& record) {
   }
   record_ = record;
   if (!record.latest) return;
+  const Restore& restore = record.latest->restore;
+  const auto found = found_.find(restore.checkpoint);
+  if (restore.source == RestoreSource::kCheckpoint && found != found_.end()) {
+    line.links.erase(line.links.begin(), line.links.upper_bound(restore.step));
+    line.links.insert(found->second.begin(), found->second.end());
+  }
   const StepDecision& decision = record.latest->decision;
   const bool committed = decision.outcome == Outcome::kApply || decision.outcome == Outcome::kSkip;
   const auto before = StateAt(record.lineage, Step(decision.step.value() - 1));

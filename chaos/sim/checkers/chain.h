@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "protocol/records.h"
@@ -41,6 +42,12 @@ class Chain {
   // A durable record: rollbacks cut the chain, a decided step joins it.
   void OnRecord(const JobRecord& record);
 
+  // A durable entry says that all files of a checkpoint are there: what led to it is remembered.
+  void OnSaved(const CheckpointRecord& record);
+  // A coordinator whose store knows nothing of the job takes up this checkpoint, which it was told
+  // of: a generation that restores from it goes on from what led to it.
+  void OnFound(const CheckpointRecord& record);
+
   // With the store went rollbacks that perhaps nobody has heard of.
   void OnStoreLost() { store_lost_ = true; }
   // Did a rollback void this step of this generation? Then what a worker that no one can reach
@@ -59,7 +66,7 @@ class Chain {
   // All of its state, for those who compare states.
   template <class Visit>
   void VisitState(Visit&& visit) const {
-    visit(store_lost_, lines_, rollbacks_seen_, grown_, record_);
+    visit(store_lost_, lines_, saved_, found_, rollbacks_seen_, grown_, record_);
   }
 
  private:
@@ -70,6 +77,9 @@ class Chain {
   };
   [[nodiscard]] const Line& Of(Lineage lineage) const;
 
+  using Links = std::map<Step, Link>;
+  std::map<std::pair<Lineage, CheckpointKey>, Links> saved_;
+  std::map<CheckpointKey, Links> found_;
   std::map<Lineage, Line> lines_;
   std::int64_t rollbacks_seen_ = 0;
   Lineage grown_;  // of the last step that was added

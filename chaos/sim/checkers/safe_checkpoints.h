@@ -20,10 +20,16 @@ struct ShardFile {
   Lineage lineage;
   bool damaged = false;
 };
-using Disk = std::map<std::pair<CheckpointKey, std::int32_t>, ShardFile>;
+struct Disk {
+  std::map<std::pair<CheckpointKey, std::int32_t>, ShardFile> shards;
+  std::map<CheckpointKey, CheckpointRecord> manifests;
 
-// "" when the files of this checkpoint are all there, whole, and tile [0, elements) with one state;
-// else what is wrong. `state` is what they hold.
+  // The whole directory.
+  void Remove(const CheckpointKey& key);
+};
+
+// "" when the shards of this checkpoint are all there, whole, and tile [0, elements) with one
+// state; else what is wrong. `state` is what they hold.
 [[nodiscard]] std::string Unloadable(const CheckpointRecord& record, const Disk& disk,
                                      std::int64_t elements, std::uint64_t* state);
 
@@ -39,9 +45,17 @@ class SafeCheckpoints {
                  const JobSpec& spec, const Chain& chain, Verdict& verdict) const;
   // The checkpoint of this record turned out bad, and was struck out for good.
   void OnStruckOut(const CheckpointKey& key) { struck_.insert(key); }
-  void OnRecord(const JobRecord& record, const Chain& chain, Verdict& verdict);
+  void OnRecord(const JobRecord& record, const std::vector<CheckpointEntry>& entries,
+                const Chain& chain, Verdict& verdict);
   // A durable entry that says that all files of a checkpoint are there.
-  static void OnComplete(const CheckpointKey& key, const Chain& chain, Verdict& verdict);
+  void OnComplete(const CheckpointRecord& record, const Chain& chain, const Disk& disk,
+                  Verdict& verdict) const;
+  // A sweep of leftovers has taken this directory. `entries` are the durable ones.
+  static void OnSwept(const CheckpointKey& key, const std::vector<CheckpointEntry>& entries,
+                      Verdict& verdict);
+  // The first generation that a coordinator with an empty store has decided by itself starts over,
+  // although a member had found this checkpoint of the job before it said hello.
+  void OnStartedOver(const CheckpointRecord& found, const Disk& disk, Verdict& verdict) const;
   // After anything that can take a checkpoint away: an order to remove one, a dropped entry.
   void OnLess(const std::vector<CheckpointEntry>& entries, const Chain& chain, const Disk& disk,
               Verdict& verdict) const;

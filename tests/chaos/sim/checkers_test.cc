@@ -176,9 +176,10 @@ class CheckpointsTest : public testing::Test {
     entry_.record.lineage = kLineage;
     entry_.state = CheckpointState::kAnnounced;
     for (int rank = 0; rank < 2; ++rank) {
-      disk_[{entry_.record.key, rank}] =
+      disk_.shards[{entry_.record.key, rank}] =
           ShardFile{{rank * 4, rank * 4 + 4, NextState(0, Step(1)), Step(1)}, kLineage, false};
     }
+    disk_.manifests[entry_.record.key] = entry_.record;
   }
   std::string Announce() {
     Verdict verdict;
@@ -200,17 +201,17 @@ TEST_F(CheckpointsTest, CompleteOne) {
 }
 
 TEST_F(CheckpointsTest, AFileIsMissing) {
-  disk_.erase({entry_.record.key, 1});
+  disk_.shards.erase({entry_.record.key, 1});
   EXPECT_NE(Announce(), "");
 }
 
 TEST_F(CheckpointsTest, ItHoldsAnotherState) {
-  for (auto& [key, file] : disk_) file.piece.state = 5;
+  for (auto& [key, file] : disk_.shards) file.piece.state = 5;
   EXPECT_NE(Announce(), "");
 }
 
 TEST_F(CheckpointsTest, TwoStepsAreMixed) {
-  disk_.begin()->second.piece.step = Step(2);
+  disk_.shards.begin()->second.piece.step = Step(2);
   EXPECT_NE(Announce(), "");
 }
 
@@ -220,6 +221,58 @@ TEST_F(CheckpointsTest, ARollbackMadeItVoid) {
   record.rollbacks.push_back({Generation(2), Step(0)});
   chain_.OnRecord(record);
   EXPECT_NE(Announce(), "");
+}
+
+TEST_F(CheckpointsTest, ItsManifestIsMissing) {
+  disk_.manifests.clear();
+  EXPECT_NE(Announce(), "");
+}
+
+TEST_F(CheckpointsTest, RecordedWithoutAFile) {
+  Verdict good;
+  checker_.OnComplete(entry_.record, chain_, disk_, good);
+  EXPECT_TRUE(good.ok()) << good.violation();
+  disk_.shards.erase({entry_.record.key, 1});
+  Verdict bad;
+  checker_.OnComplete(entry_.record, chain_, disk_, bad);
+  EXPECT_FALSE(bad.ok());
+}
+
+TEST_F(CheckpointsTest, SweptAlthoughTheIndexHasIt) {
+  Verdict unknown;
+  SafeCheckpoints::OnSwept(entry_.record.key, {}, unknown);
+  EXPECT_TRUE(unknown.ok());
+  Verdict known;
+  SafeCheckpoints::OnSwept(entry_.record.key, {entry_}, known);
+  EXPECT_FALSE(known.ok());
+}
+
+TEST_F(CheckpointsTest, StartedOverBesideACheckpoint) {
+  Verdict there;
+  checker_.OnStartedOver(entry_.record, disk_, there);
+  EXPECT_FALSE(there.ok());
+  disk_.shards.begin()->second.damaged = true;
+  Verdict damaged;
+  checker_.OnStartedOver(entry_.record, disk_, damaged);
+  EXPECT_TRUE(damaged.ok());
+}
+
+// A job that begins anew goes on from what led to the checkpoint that was found.
+TEST_F(CheckpointsTest, GoesOnFromAFoundOne) {
+  chain_.OnSaved(entry_.record);
+  JobRecord record;
+  record.lineage = Lineage(99);
+  chain_.OnRecord(record);
+  EXPECT_FALSE(chain_.StateAt(Lineage(99), Step(1)));
+  chain_.OnFound(entry_.record);
+  record.latest.emplace();
+  record.latest->generation = Generation(2);
+  record.latest->restore.source = RestoreSource::kCheckpoint;
+  record.latest->restore.step = Step(1);
+  record.latest->restore.checkpoint = entry_.record.key;
+  chain_.OnRecord(record);
+  EXPECT_EQ(chain_.StateAt(Lineage(99), Step(1)), NextState(0, Step(1)));
+  EXPECT_EQ(chain_.last(), Step(1));
 }
 
 TEST_F(CheckpointsTest, TheLastOneIsDeleted) {

@@ -343,12 +343,50 @@ TEST_F(Tracker, ABoundedNumberOfSavesIsUnderWay) {
   EXPECT_EQ(Shard(most, 1).problem, "");
 }
 
+// What is swept can never count afterwards; a save that is under way is left alone and does.
+TEST_F(Tracker, ASweepLeavesWhatMayStillCount) {
+  (void)Shard(5, 0);  // under way
+  Announce(6);
+  const GenerationRecord before = writing_;
+  writing_ = Generation4(6);
+  Complete(8);
+  const SweepCheckpoints sweep = tracker_.Sweep(Generation(6), Step(9));
+  EXPECT_EQ(sweep.generation, Generation(6));
+  EXPECT_EQ(sweep.step, Step(9));
+  EXPECT_EQ(sweep.known, (std::vector<CheckpointKey>{
+                             {Step(6), Generation(4)}, Key(8), {Step(5), Generation(4)}}));
+  EXPECT_NE(Shard(7, 0).problem, "");
+  tracker_.Expect(record_, Key(7), writing_, kSoon);
+  EXPECT_EQ(tracker_.FateOf(Key(7)), CheckpointTracker::Fate::kUnknown);
+  EXPECT_EQ(Shard(9, 0).problem, "");
+  writing_ = before;
+  EXPECT_NE(Shard(9, 0).problem, "");
+  (void)Shard(5, 1);
+  EXPECT_EQ(Shard(5, 2).completed, Key(5));
+  // An order of an earlier point does not take that back.
+  EXPECT_TRUE(tracker_.Sweep(Generation(3), Step()).known.empty());
+  EXPECT_NE(Shard(9, 0).problem, "");
+}
+
+TEST_F(Tracker, FoundOnesCountAsAnnounced) {
+  tracker_.TakeUp(record_, {{Key(5), Lineage(3), 2, 7, 99}, {Key(9), Lineage(3), 2, 8, 99}},
+                  &effects_);
+  ASSERT_EQ(tracker_.entries().size(), 2U);
+  EXPECT_EQ(effects_.persist.size(), 2U);
+  EXPECT_EQ(tracker_.FateOf(Key(9)), CheckpointTracker::Fate::kAnnounced);
+  EXPECT_EQ(tracker_.entries()[1].manifest_digest, 8U);
+  EXPECT_EQ(tracker_.entries()[1].record.directory, CheckpointDirectory(Key(9)));
+  EXPECT_EQ(tracker_.ManifestDue(), nullptr);
+}
+
 TEST_F(Tracker, StrikesAreDurable) {
   Announce(1);
   EXPECT_FALSE(tracker_.Strike(record_, Key(1), false, &effects_));
   EXPECT_EQ(std::get<PutCheckpoint>(effects_.persist.back()).entry.strikes, 1);
   EXPECT_TRUE(tracker_.Strike(record_, Key(1), false, &effects_));
-  EXPECT_FALSE(tracker_.Strike(record_, Key(9), true, &effects_));  // unknown
+  EXPECT_FALSE(tracker_.Strike(record_, Key(9), true, &effects_));   // unknown
+  EXPECT_FALSE(tracker_.Strike(record_, Key(1), false, &effects_));  // counted, and no news
+  EXPECT_TRUE(tracker_.Strike(record_, Key(1), true, &effects_));
   // Each rank that meets the damage reports it: that it is out is said and stored once.
   const std::size_t stored = effects_.persist.size();
   EXPECT_FALSE(tracker_.Strike(record_, Key(1), true, &effects_));

@@ -123,12 +123,26 @@ TEST_F(RestorePlan, OnlyUsableCheckpoints) {
   for (const CheckpointEntry& bad :
        {Entry(90, 4, CheckpointState::kComplete), Entry(90, 4, CheckpointState::kVoid),
         Entry(90, 4, CheckpointState::kDeleting),
-        Entry(90, 4, CheckpointState::kAnnounced, kCheckpointStrikes)}) {
+        Entry(90, 4, CheckpointState::kAnnounced, kCheckpointStrikes),
+        Entry(90, 4, CheckpointState::kAnnounced, kDamagedStrikes)}) {
     checkpoints_ = {Entry(50, 4), bad};
     EXPECT_EQ(NewestUsable(checkpoints_, record_), &checkpoints_[0]);
   }
   checkpoints_ = {Entry(50, 4), Entry(90, 4, CheckpointState::kAnnounced, kCheckpointStrikes - 1)};
   EXPECT_EQ(NewestUsable(checkpoints_, record_), &checkpoints_[1]);
+}
+
+// Storage that is away makes start after start fail: the job must not begin anew for that.
+TEST_F(RestorePlan, QuarantineIsTheLastResortBeforeTheInitialState) {
+  const auto entry = [](std::int64_t step, int strikes) {
+    return Entry(step, 4, CheckpointState::kAnnounced, strikes);
+  };
+  checkpoints_ = {entry(50, 3), entry(60, 2), entry(70, kDamagedStrikes)};
+  EXPECT_EQ(NewestUsable(checkpoints_, record_), &checkpoints_[1]);
+  checkpoints_[1].strikes = 4;
+  EXPECT_EQ(NewestUsable(checkpoints_, record_), &checkpoints_[0]);
+  checkpoints_ = {entry(50, kDamagedStrikes)};
+  EXPECT_EQ(NewestUsable(checkpoints_, record_), nullptr);
 }
 
 TEST_F(RestorePlan, VoidCheckpointsStayVoid) {

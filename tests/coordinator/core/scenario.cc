@@ -22,10 +22,24 @@ Duration ParseDuration(const std::string& text) {
   return Duration::Seconds(number);
 }
 
+// "5-1,20-3": the checkpoints of step 5, generation 1 and of step 20, generation 3.
+Found ParseFound(const std::string& text) {
+  Found found;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) {
+    const std::size_t dash = word.find('-');
+    const CheckpointKey key{Step(std::stoll(word)), Generation(std::stoll(word.substr(dash + 1)))};
+    found.highest = std::max(found.highest, key.generation);
+    found.checkpoints.push_back({key, Lineage(1), 2, 7, 100});
+  }
+  return found;
+}
+
 bool IsKeyword(const std::string& word) {
   static const std::set<std::string> keywords = {
-      "able",   "explicit", "attached", "stopped", "waiting", "lost",  "bad",       "finish",
-      "failed", "empty",    "dead",     "alive",   "aborted", "again", "unstarted", "pinned"};
+      "able",    "explicit", "attached",  "stopped", "waiting",    "lost",
+      "bad",     "finish",   "failed",    "empty",   "dead",       "alive",
+      "aborted", "again",    "unstarted", "pinned",  "contradicts"};
   return keywords.contains(word) || (word[0] >= '0' && word[0] <= '9');
 }
 
@@ -179,6 +193,9 @@ void Scenario::Hello(const Words& words) {
       attachment.aborted_for = words.Has("aborted") ? puppet.forming : Generation();
       attachment.aborted_for = Generation(words.Number("aborted", attachment.aborted_for.value()));
     }
+    if (const auto it = words.options.find("found"); it != words.options.end()) {
+      hello.found = ParseFound(it->second);
+    }
     if (!words.Has("again")) {
       puppet.session = SessionId(++next_session_);
       sessions_[puppet.session] = name;
@@ -238,6 +255,7 @@ void Scenario::FormFailed(const Words& words) {
   failed.reason = "as asked";
   failed.code = Code::kUnavailable;
   if (words.options.contains("peer")) failed.peer = RankOf(words.options.at("peer"), puppet);
+  failed.contradicts = words.Has("contradicts");
   if (words.Has("bad")) {
     failed.code = Code::kDataLoss;
     failed.bad_checkpoint = puppet.assigned->restore.checkpoint;

@@ -7,7 +7,7 @@
 // - train N a b c: joins them, forms generation 1, commits N steps; its output is not shown.
 // - join a b: hello and able, each on a new session.
 // - hello a: with able, again (on the same session), explicit, attached, stopped, aborted=N,
-//   highest=N, record=N (the last assignment it got), major=N, node=NAME, pid=N.
+//   highest=N, found=STEP-N,…, record=N (the last assignment it got), major=N, node=NAME, pid=N.
 // - able, formed, stopped, finished, close, garbage a b …; leave a [finish]
 //   [within=30s].
 // - drain [a] [node=NODE] [within=30s], undrain [a] [node=NODE].
@@ -15,7 +15,7 @@
 // - beat a: with step=N, ops=N, waiting, skips=N, phase=30s, stage=forming.
 // - step N a b …: they committed step N and say so.
 // - ready a …: with committed=N, open=N, prepared=apply|skip, wishes=ckpt,reform, lost, for=N.
-// - formfailed a [peer=b] [bad]; opfailed a [peer=b].
+// - formfailed a [peer=b] [bad] [contradicts]; opfailed a [peer=b].
 // - shard STEP a …; shardfailed STEP a; manifest STEP [failed]; removed STEP
 //   [pinned].
 // - launcher NODE; launcherclosed NODE; attest a dead|alive.

@@ -144,6 +144,11 @@ std::string Show(const Message& message) {
   }
   if (const auto* m = std::get_if<CheckpointAborted>(&message)) return "aborted " + Show(m->key);
   if (const auto* m = std::get_if<RemoveCheckpoint>(&message)) return "remove " + Show(m->key);
+  if (const auto* m = std::get_if<SweepCheckpoints>(&message)) {
+    std::string text = fmt::format("sweep before s{}-g{}", m->step.value(), m->generation.value());
+    for (const CheckpointKey& key : m->known) text += ", not " + Show(key);
+    return text;
+  }
   if (const auto* m = std::get_if<Ended>(&message)) {
     const char* kind = m->end.kind == EndKind::kFinished ? "finished" : "failed";
     return fmt::format("ended {} at {}", m->left ? "for it alone" : kind, m->end.step.value());
@@ -190,7 +195,8 @@ std::string Show(const JobView& view) {
                         worker.note);
   }
   for (const CheckpointView& checkpoint : view.checkpoints) {
-    text += fmt::format("  checkpoint {} {}\n", Show(checkpoint.key), Name(checkpoint.state));
+    text += fmt::format("  checkpoint {} {}{}{}\n", Show(checkpoint.key), Name(checkpoint.state),
+                        checkpoint.note.empty() ? "" : ", ", checkpoint.note);
   }
   for (const Incident& incident : view.incidents) {
     text += fmt::format("  incident {} {}: g{} of {} to g{} of {}, attempts {}, {}",

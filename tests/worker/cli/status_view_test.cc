@@ -23,7 +23,9 @@ constexpr char kRunning[] = R"json({
      "connected": true, "last_heard_ms": 15, "committed": 0, "stage": "idle", "phase": ""}],
   "checkpoints": [
     {"step": 100, "generation": 2, "state": "announced", "bytes": 1572864, "world_size": 4,
-     "directory": "s000000000100-g00000002"}],
+     "directory": "s000000000100-g00000002", "note": ""},
+    {"step": 80, "generation": 2, "state": "announced", "bytes": 1572864, "world_size": 4,
+     "directory": "s000000000080-g00000002", "note": "struck out"}],
   "incidents": [
     {"number": 1, "cause": "first_formation", "from": 0, "to": 1, "world_before": 0,
      "world_after": 4, "noticed_unix_ms": 1700000000000.0, "blamed": [],
@@ -63,6 +65,7 @@ incidents (2 in all, newest first)
 
 checkpoints in /data/ck (1 save given up)
   step 100  announced  4 shards  1.5 MiB  s000000000100-g00000002
+  step 80   announced  4 shards  1.5 MiB  s000000000080-g00000002  struck out
 )text");
 }
 

@@ -26,9 +26,10 @@ constexpr std::int64_t kColumns = 5;
 // name, and a derived one.
 class Node {
  public:
-  Node() : model_(10), full_(kRows * kColumns), initial_(kRows * kColumns) {
+  explicit Node(const char* model = "model")
+      : model_(10), full_(kRows * kColumns), initial_(kRows * kColumns) {
     for (std::size_t i = 0; i < initial_.size(); ++i) initial_[i] = static_cast<float>(i);
-    Add(TensorKind::kReplicated, "model", {10}, -1)->memory =
+    Add(TensorKind::kReplicated, model, {10}, -1)->memory =
         std::as_writable_bytes(std::span(model_));
     weights_ = Add(TensorKind::kSharded, "weights", {kRows, kColumns}, 0);
     weights_->initial = std::as_bytes(std::span(initial_));
@@ -279,6 +280,20 @@ TEST_F(Transfer, CheckpointsLoadAtAnyWorldSizeAndBadOnesAreNamed) {
     for (const RestoreReport& report : Form(nodes, record)) {
       EXPECT_EQ(report.status.code(), Code::kDataLoss);
       EXPECT_TRUE(report.bad_checkpoint);
+    }
+    // Whole, and of another model: nobody's fault that another attempt or checkpoint would mend.
+    record.restore.manifest_digest = *digest;
+    std::vector<std::unique_ptr<Node>> others;
+    std::vector<Node*> strangers;
+    for (std::size_t r = 0; r < size; ++r) {
+      strangers.push_back(others.emplace_back(std::make_unique<Node>("other")).get());
+    }
+    for (const RestoreReport& report : Form(strangers, record)) {
+      EXPECT_EQ(report.status.code(), Code::kInvalidArgument);
+      EXPECT_NE(report.status.message().find("'other', F32"), std::string::npos)
+          << report.status.message();
+      EXPECT_TRUE(report.contradicts);
+      EXPECT_FALSE(report.bad_checkpoint);
     }
     record.restore.directory = "s000000000099-g00000001";
     EXPECT_TRUE(Form(nodes, record)[0].bad_checkpoint);

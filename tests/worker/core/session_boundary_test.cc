@@ -189,13 +189,15 @@ TEST(SessionBoundary, AnAbortedCheckpointLaterIsOnlyAnnounced) {
   EXPECT_EQ(h.session().last_aborted(), (CheckpointKey{Step(4), Generation(1)}));
 }
 
-TEST(SessionBoundary, TheSaverGetsManifestsAndRemovals) {
+TEST(SessionBoundary, TheSaverGetsManifestsRemovalsAndSweeps) {
   SessionHarness h;
   h.StartFirst();
   h.Say(WriteManifest{});
   h.Say(RemoveCheckpoint{{Step(1), Generation(1)}, "s1"});
   EXPECT_EQ(h.manifests.size(), 1U);
   EXPECT_EQ(h.removals.size(), 1U);
+  h.Say(SweepCheckpoints{Generation(1), Step(3), {}});
+  EXPECT_EQ(h.sweeps.size(), 1U);
 }
 
 // Rule 10.

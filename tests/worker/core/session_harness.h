@@ -196,6 +196,7 @@ class SessionHarness {
   [[nodiscard]] const std::vector<std::string>& notices() const { return notices_; }
   std::vector<WriteManifest> manifests;
   std::vector<RemoveCheckpoint> removals;
+  std::vector<SweepCheckpoints> sweeps;
 
  private:
   void Absorb() {
@@ -206,6 +207,7 @@ class SessionHarness {
     if (effects.dial) dial_ = effects.dial;
     for (auto& request : effects.manifests) manifests.push_back(std::move(request));
     for (auto& request : effects.removals) removals.push_back(std::move(request));
+    for (auto& request : effects.sweeps) sweeps.push_back(std::move(request));
     for (auto& notice : effects.notices) notices_.push_back(std::move(notice));
   }
 
