@@ -52,8 +52,8 @@ class ShardFile {
   [[nodiscard]] const std::vector<std::int64_t>& first_blocks() const { return first_blocks_; }
   [[nodiscard]] std::int64_t header_bytes() const { return data_start_; }
 
-  // Reads the extent into `buffer` and verifies what is needed of it. The result is the data from
-  // the extent's first block on. kDataLoss names the file and the block.
+  // Reads the extent into `buffer` and verifies what is needed of it. The result is the data of
+  // its blocks, the first to the last. kDataLoss names the file and the block.
   [[nodiscard]] Result<std::span<const std::byte>> Read(const Extent& extent,
                                                         AlignedBuffer* buffer) const;
 
