@@ -1,5 +1,5 @@
-// One shard file, open, whose header is verified and whose blocks are verified as they are read.
-// Internal to the reader.
+// One shard file, open, whose header is verified and whose blocks are verified as they are read;
+// and the header of one that no record names. Internal to the reader and the catalog.
 #pragma once
 
 #include <cstddef>
@@ -30,6 +30,16 @@ struct Extent {
   BlockRange blocks;
   std::vector<BlockRange> needed;  // those of them whose content matters, ascending
 };
+
+// What a shard file says of itself.
+struct FoundShard {
+  ShardHeader header;
+  std::int64_t bytes = 0;           // of the file
+  std::uint64_t header_digest = 0;  // of all before the data, as FileRecord has it
+};
+// Reads the header of a file that no record vouches for. kDataLoss names the file when it is no
+// whole shard file, kFailedPrecondition when it is of another version of the format.
+[[nodiscard]] Result<FoundShard> ReadShardHeader(FileSystem& fs, const std::string& path);
 
 // Thread-safe once open.
 class ShardFile {
