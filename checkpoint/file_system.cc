@@ -3,10 +3,29 @@
 #include <fmt/format.h>
 
 namespace muster::checkpoint {
+namespace {
+
+void CutSlashes(std::string* path) {
+  while (path->size() > 1 && path->back() == '/') path->pop_back();
+}
+
+}  // namespace
 
 std::string JoinPath(const std::string& directory, const std::string& name) {
   if (!directory.empty() && directory.back() == '/') return directory + name;
   return directory + "/" + name;
+}
+
+std::string ParentOf(std::string path) {
+  CutSlashes(&path);
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string BaseNameOf(std::string path) {
+  CutSlashes(&path);
+  return path.substr(path.rfind('/') + 1);
 }
 
 Result<std::string> ReadWhole(FileSystem& fs, const std::string& path, std::int64_t limit) {

@@ -77,6 +77,9 @@ class FileSystem {
 
 // "directory/name".
 [[nodiscard]] std::string JoinPath(const std::string& directory, const std::string& name);
+// The directory that holds `path`, and the name of `path` in it; slashes at the end do not count.
+[[nodiscard]] std::string ParentOf(std::string path);
+[[nodiscard]] std::string BaseNameOf(std::string path);
 
 // Reads a whole file of at most `limit` bytes; a longer one is kDataLoss.
 [[nodiscard]] Result<std::string> ReadWhole(FileSystem& fs, const std::string& path,

@@ -43,11 +43,22 @@ std::string ShardFileName(Rank rank, int attempt) {
   return fmt::format("r{:05}-{:02}.safetensors", rank.value(), attempt);
 }
 
+std::optional<ShardName> ParseShardFileName(std::string_view name) {
+  if (name.empty() || name.front() != 'r') return std::nullopt;
+  const std::string_view numbers = name.substr(1, name.find('.') - 1);
+  const std::size_t dash = numbers.find('-');
+  const std::optional<std::int64_t> rank = ParseNumber(numbers.substr(0, dash));
+  const std::optional<std::int64_t> attempt =
+      dash == std::string_view::npos ? 0 : ParseNumber(numbers.substr(dash + 1));
+  if (!rank || *rank >= kMaxWorldSize || !attempt || *attempt >= kMaxAttempts) return std::nullopt;
+  const ShardName parsed{Rank(static_cast<std::int32_t>(*rank)), static_cast<int>(*attempt)};
+  if (ShardFileName(parsed.rank, parsed.attempt) != name) return std::nullopt;
+  return parsed;
+}
+
 bool IsShardFileName(std::string_view name, Rank rank) {
-  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
-    if (name == ShardFileName(rank, attempt)) return true;
-  }
-  return false;
+  const std::optional<ShardName> parsed = ParseShardFileName(name);
+  return parsed && parsed->rank == rank;
 }
 
 std::string StoredName(const TensorSpec& tensor, const Box& box) {

@@ -31,6 +31,12 @@ inline constexpr int kMaxAttempts = 100;
 // error is never written again, the next attempt has another name. REQUIRES: 0 <= attempt <
 // kMaxAttempts
 [[nodiscard]] std::string ShardFileName(Rank rank, int attempt);
+// The reverse; nothing for any other name.
+struct ShardName {
+  Rank rank;
+  int attempt = 0;
+};
+[[nodiscard]] std::optional<ShardName> ParseShardFileName(std::string_view name);
 // Is `name` one of those that ShardFileName gives this rank? A name that is cannot lead out of the
 // checkpoint's directory.
 [[nodiscard]] bool IsShardFileName(std::string_view name, Rank rank);

@@ -65,7 +65,8 @@ class FileReader {
     for (std::size_t at = 0; at < all.size(); at += kFilesAtOnce) {
       MUSTER_RETURN_IF_ERROR(ReadSome(all.subspan(at, std::min(kFilesAtOnce, all.size() - at))));
     }
-    return {};
+    const std::lock_guard lock(mutex_);
+    return first_damage_;
   }
   [[nodiscard]] std::int64_t bytes_read() const { return bytes_read_; }
   [[nodiscard]] std::int64_t bytes_used() const { return bytes_used_; }
@@ -100,12 +101,13 @@ class FileReader {
     MUSTER_RETURN_IF_ERROR(ForEach(ranks.size(), [&](std::int64_t i) -> Status {
       const auto at = static_cast<std::size_t>(i);
       Result<OpenFile> open = Open(ranks[at]);
-      if (!open.ok()) return open.status();
+      if (!open.ok()) return Tell(ranks[at], open.status());
       files[at] = std::move(*open);
       return {};
     }));
     std::vector<Task> tasks;
     for (std::size_t i = 0; i < files.size(); ++i) {
+      if (!files[i].has_value()) continue;  // it is damaged, and that was told
       const std::vector<Block>& blocks = files[i]->file.blocks();
       const std::vector<BlockRange> needed =
           plan_ != nullptr
@@ -115,8 +117,33 @@ class FileReader {
     }
     return ForEach(tasks.size(), [&](std::int64_t i) {
       const Task& task = tasks[static_cast<std::size_t>(i)];
-      return ReadExtent(*files[task.file], task.extent);
+      return ReadTask(ranks[task.file], *files[task.file], task.extent);
     });
+  }
+
+  Status ReadTask(Rank rank, const OpenFile& open, const Extent& extent) {
+    const Status status = ReadExtent(open, extent);
+    if (!GoesOn(status)) return status;
+    // Block by block, to say which ones they are.
+    for (std::int64_t b = extent.blocks.first; b < extent.blocks.last; ++b) {
+      const BlockRange block{b, b + 1};
+      MUSTER_RETURN_IF_ERROR(Tell(rank, ReadExtent(open, {block, {block}})));
+    }
+    return {};
+  }
+
+  // Is it a damage, and does somebody want to know of all of them?
+  [[nodiscard]] bool GoesOn(const Status& status) const {
+    return plan_ == nullptr && options_.damaged && status.code() == Code::kDataLoss;
+  }
+
+  // The status, or ok when it goes on.
+  Status Tell(Rank rank, const Status& status) {
+    if (!GoesOn(status)) return status;
+    options_.damaged(rank, status);
+    const std::lock_guard lock(mutex_);
+    if (first_damage_.ok()) first_damage_ = status;
+    return {};
   }
 
   Status ReadExtent(const OpenFile& open, const Extent& extent) {
@@ -144,6 +171,8 @@ class FileReader {
   Buffers buffers_;
   std::atomic<std::int64_t> bytes_read_ = 0;
   std::atomic<std::int64_t> bytes_used_ = 0;
+  std::mutex mutex_;
+  Status first_damage_;  // guarded by mutex_
 };
 
 }  // namespace

@@ -47,6 +47,9 @@ struct ReadOptions {
   std::function<bool(const Status& problem)> retry = {};
   // Is told how many more bytes have been read. Called by any thread, by several at once.
   std::function<void(std::int64_t bytes)> progress = {};
+  // Is told of each file and each block that is damaged, and reading goes on: for VerifyCheckpoint
+  // alone. Null: the first damage ends it. Called by any thread, by several at once.
+  std::function<void(Rank rank, const Status& damage)> damaged = {};
 };
 
 struct LoadReport {

@@ -23,7 +23,34 @@ Status Lost(const std::string& path, const std::string& what, const Status& stat
           fmt::format("{}: {}: {}", path, what, status.message())};
 }
 
+// All of the file before its data.
+Result<std::string> ReadPrefix(ReadableFile& file, const std::string& path,
+                               std::int64_t file_bytes) {
+  std::string prefix(static_cast<std::size_t>(std::min(file_bytes, kLengthBytes)), '\0');
+  Status status = file.ReadAt(0, std::as_writable_bytes(std::span(prefix)));
+  if (!status.ok()) return Lost(path, "header", status);
+  const Result<std::int64_t> data_start = DataStartOf(prefix, file_bytes);
+  if (!data_start.ok()) return Lost(path, "header", data_start.status());
+  prefix.resize(static_cast<std::size_t>(*data_start));
+  status =
+      file.ReadAt(kLengthBytes, std::as_writable_bytes(std::span(prefix).subspan(kLengthBytes)));
+  if (!status.ok()) return Lost(path, "header", status);
+  return prefix;
+}
+
 }  // namespace
+
+Result<FoundShard> ReadShardHeader(FileSystem& fs, const std::string& path) {
+  const Result<std::unique_ptr<ReadableFile>> file = fs.OpenForReading(path);
+  if (!file.ok()) return Lost(path, "a shard file", file.status());
+  const Result<std::int64_t> size = (*file)->Size();
+  if (!size.ok()) return Lost(path, "size", size.status());
+  const Result<std::string> prefix = ReadPrefix(**file, path, *size);
+  if (!prefix.ok()) return prefix.status();
+  Result<ShardHeader> header = DecodeShardHeader(*prefix, *size);
+  if (!header.ok()) return Lost(path, "header", header.status());
+  return FoundShard{std::move(*header), *size, DigestOf(*prefix)};
+}
 
 Result<ShardFile> ShardFile::Open(FileSystem& fs, const std::string& root,
                                   const CheckpointRecord& record, Rank rank, const Retry& retry) {
@@ -47,22 +74,15 @@ Status ShardFile::ReadHeader(const FileRecord& record) {
     return DataLoss(
         fmt::format("{}: has {} bytes, and {} were written", path_, *size, record.bytes));
   }
-  std::string prefix(static_cast<std::size_t>(std::min(*size, kLengthBytes)), '\0');
-  Status status = file_->ReadAt(0, std::as_writable_bytes(std::span(prefix)));
-  if (!status.ok()) return Lost(path_, "header", status);
-  const Result<std::int64_t> data_start = DataStartOf(prefix, *size);
-  if (!data_start.ok()) return Lost(path_, "header", data_start.status());
-  data_start_ = *data_start;
-  prefix.resize(static_cast<std::size_t>(data_start_));
-  status =
-      file_->ReadAt(kLengthBytes, std::as_writable_bytes(std::span(prefix).subspan(kLengthBytes)));
-  if (!status.ok()) return Lost(path_, "header", status);
-  if (DigestOf(prefix) != record.header_digest) {
+  const Result<std::string> prefix = ReadPrefix(*file_, path_, *size);
+  if (!prefix.ok()) return prefix.status();
+  data_start_ = std::ssize(*prefix);
+  if (DigestOf(*prefix) != record.header_digest) {
     return DataLoss(fmt::format("{}: its header is not the one that was written", path_));
   }
-  Result<ShardHeader> header = DecodeShardHeader(prefix, *size);
+  Result<ShardHeader> header = DecodeShardHeader(*prefix, *size);
   if (!header.ok()) return Lost(path_, "header", header.status());
-  header_ = *std::move(header);
+  header_ = std::move(*header);
   blocks_ = BlocksOf(header_.tensors);
   std::int64_t block = 0;
   for (const StoredTensor& part : header_.tensors) {

@@ -1,5 +1,5 @@
-// One shard file, open, whose header is verified and whose blocks are verified as they are read.
-// Internal to the reader.
+// One shard file, open, whose header is verified and whose blocks are verified as they are read;
+// and the header of one that no record names. Internal to the reader and the catalog.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +31,16 @@ struct Extent {
   std::vector<BlockRange> needed;  // those of them whose content matters, ascending
 };
 
+// What a shard file says of itself.
+struct FoundShard {
+  ShardHeader header;
+  std::int64_t bytes = 0;           // of the file
+  std::uint64_t header_digest = 0;  // of all before the data, as FileRecord has it
+};
+// Reads the header of a file that no record vouches for. kDataLoss names the file when it is no
+// whole shard file, kFailedPrecondition when it is of another version of the format.
+[[nodiscard]] Result<FoundShard> ReadShardHeader(FileSystem& fs, const std::string& path);
+
 // Thread-safe once open.
 class ShardFile {
  public:
@@ -52,8 +62,8 @@ class ShardFile {
   [[nodiscard]] const std::vector<std::int64_t>& first_blocks() const { return first_blocks_; }
   [[nodiscard]] std::int64_t header_bytes() const { return data_start_; }
 
-  // Reads the extent into `buffer` and verifies what is needed of it. The result is the data from
-  // the extent's first block on. kDataLoss names the file and the block.
+  // Reads the extent into `buffer` and verifies what is needed of it. The result is the data of
+  // its blocks, the first to the last. kDataLoss names the file and the block.
   [[nodiscard]] Result<std::span<const std::byte>> Read(const Extent& extent,
                                                         AlignedBuffer* buffer) const;
 

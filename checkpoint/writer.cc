@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
 
 #include "checkpoint/digest.h"
 #include "checkpoint/format.h"
+#include "checkpoint/fresh_file.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/shard_header.h"
@@ -21,55 +21,11 @@ namespace {
 // One write. Large enough for any disk, small enough to keep several busy with one file.
 constexpr std::int64_t kPieceBytes = std::int64_t{8} << 20U;
 
-// A file that did not exist before, and its name.
-struct FreshFile {
-  std::string name;
-  std::string path;
-  std::unique_ptr<WritableFile> file;
-};
-
-// Creates the first of the names for attempt 0, 1, … that is free in the directory.
-Result<FreshFile> CreateFresh(FileSystem& fs, const std::string& directory,
-                              const std::function<std::string(int)>& name_of) {
-  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
-    const std::string name = name_of(attempt);
-    const std::string path = JoinPath(directory, name);
-    Result<std::unique_ptr<WritableFile>> file = fs.CreateExclusively(path);
-    if (file.ok()) return FreshFile{name, path, std::move(*file)};
-    if (file.status().code() != Code::kAlreadyExists) return file.status();
-  }
-  return ResourceExhausted(
-      fmt::format("{}: {} and all {} names after it are taken by abandoned "
-                  "files: remove them",
-                  directory, name_of(0), kMaxAttempts - 1));
-}
-
-// Runs `fill`, syncs and closes the file; removes it when any of this fails.
-Status FillOrRemove(FileSystem& fs, FreshFile& fresh,
-                    const std::function<Status(WritableFile&)>& fill) {
-  Status status = fill(*fresh.file);
-  if (status.ok()) status = fresh.file->Sync();
-  if (status.ok()) status = fresh.file->Close();
-  if (status.ok()) return status;
-  fresh.file.reset();
-  // The file is worthless, and so is an error about not getting rid of it.
-  static_cast<void>(fs.Unlink(fresh.path));
-  return status;
-}
-
 Status MissingRoot(const std::string& root) {
   return NotFound(
       fmt::format("checkpoint directory {} does not exist: create it (or mount its file "
                   "system), or name another one",
                   root));
-}
-
-// The directory that holds `path`.
-std::string ParentOf(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  const std::size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
 }
 
 // Makes the directory, durably. Another rank may have made it before.
@@ -247,9 +203,7 @@ Result<std::uint64_t> WriteManifest(FileSystem& fs, const std::string& root,
   const Result<Manifest> written = DecodeManifest(*text);
   if (!written.ok()) return written.status();
   const std::string directory = JoinPath(root, record.directory);
-  Result<FreshFile> fresh = CreateFresh(fs, directory, [](int attempt) {
-    return fmt::format("{}.{:02}.tmp", kManifestName, attempt);
-  });
+  Result<FreshFile> fresh = CreateTemporary(fs, directory, std::string(kManifestName));
   if (!fresh.ok()) return fresh.status();
   MUSTER_RETURN_IF_ERROR(FillOrRemove(fs, *fresh, [&text](WritableFile& file) {
     return file.WriteAt(0, std::as_bytes(std::span(*text)));

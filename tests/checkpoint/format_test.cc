@@ -38,6 +38,33 @@ TEST(Names, OfFilesLeadNowhereElse) {
   }
 }
 
+TEST(Names, OfFilesAreReadBack) {
+  for (const std::int32_t rank : {0, 7, 16383}) {
+    for (const int attempt : {0, 1, 99}) {
+      const auto parsed = ParseShardFileName(ShardFileName(Rank(rank), attempt));
+      ASSERT_TRUE(parsed.has_value());
+      EXPECT_EQ(parsed->rank, Rank(rank));
+      EXPECT_EQ(parsed->attempt, attempt);
+    }
+  }
+  for (const char* name : {"", "r", "r.", "r00003", "r3.safetensors", "r00003-00.safetensors",
+                           "r00003-1.safetensors", "r99999.safetensors", "r-0003.safetensors",
+                           "r00003.safetensors.tmp", "s000000000001-g00000001"}) {
+    EXPECT_FALSE(ParseShardFileName(name).has_value()) << name;
+  }
+}
+
+TEST(Names, OfPaths) {
+  EXPECT_EQ(ParentOf("/a/b"), "/a");
+  EXPECT_EQ(ParentOf("/a/b//"), "/a");
+  EXPECT_EQ(ParentOf("/a"), "/");
+  EXPECT_EQ(ParentOf("a"), ".");
+  EXPECT_EQ(BaseNameOf("/a/b"), "b");
+  EXPECT_EQ(BaseNameOf("/a/b/"), "b");
+  EXPECT_EQ(BaseNameOf("a"), "a");
+  EXPECT_EQ(BaseNameOf("/"), "");
+}
+
 TEST(Names, OfParts) {
   const TensorSpec tensor{"w", DType::kFloat32, {4, 2}, 0};
   EXPECT_EQ(StoredName(tensor, Box{{{0, 4}, {0, 2}}}), "w");

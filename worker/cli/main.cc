@@ -11,9 +11,11 @@
 #include <memory>
 #include <string>
 
+#include "checkpoint/posix_file_system.h"
 #include "protocol/limits.h"
 #include "protocol/transport/steady_clock.h"
 #include "protocol/transport/url.h"
+#include "worker/cli/checkpoint_command.h"
 #include "worker/cli/launcher.h"
 #include "worker/cli/launcher_session.h"
 #include "worker/cli/query.h"
@@ -152,6 +154,63 @@ void AddQuery(CLI::App& app, QueryOptions& options) {
       ->check(CLI::IsMember({"text", "json"}));
 }
 
+using CheckpointCommand = int (*)(checkpoint::FileSystem&, const CheckpointOptions&);
+using CheckpointCommands = std::map<const CLI::App*, CheckpointCommand>;
+
+CheckpointCommands AddCheckpoint(CLI::App& app, CheckpointOptions& options) {
+  app.require_subcommand(1);
+  CheckpointCommands commands;
+  const auto add = [&](const char* name, const char* text, const char* path, const char* path_text,
+                       CheckpointCommand command) -> CLI::App& {
+    CLI::App* added = app.add_subcommand(name, text);
+    added->add_option(path, options.path, path_text)->required();
+    commands.emplace(added, command);
+    return *added;
+  };
+  const auto add_output = [&](CLI::App& to) {
+    to.add_option_function<std::string>(
+          "-o,--output", [&options](const std::string& form) { options.json = form == "json"; },
+          "text or json")
+        ->check(CLI::IsMember({"text", "json"}));
+  };
+  const char* const any = "A job's checkpoint directory, or one checkpoint in it";
+  const char* const one = "One checkpoint, as ROOT/s000000000100-g00000001";
+  add_output(add("ls", "List the checkpoints in a directory, the newest last", "ROOT", any,
+                 RunCheckpointLs));
+  CLI::App& show =
+      add("show", "Show what a checkpoint holds", "CHECKPOINT", one, RunCheckpointShow);
+  show.add_flag("--tensors", options.tensors, "List every tensor and every file");
+  add_output(show);
+  add("verify", "Read every byte, and name every file and block that is damaged", "ROOT", any,
+      RunCheckpointVerify);
+  CLI::App& reindex =
+      add("reindex",
+          "Make new manifests for checkpoints that have none that can be read, once every byte of "
+          "them is verified. Only while no job writes there",
+          "ROOT", any, RunCheckpointReindex);
+  reindex.add_flag("--dry-run", options.dry_run, "Verify, and say what would be written");
+  CLI::App& to_export =
+      add("export", "Write a checkpoint as safetensors files with whole tensors, for other tools",
+          "CHECKPOINT", one, RunCheckpointExport);
+  to_export
+      .add_option("OUT", options.target,
+                  "A file, if it ends in .safetensors; otherwise a directory for files of at most "
+                  "the part size, with an index")
+      ->required();
+  to_export.add_option("--part-size", options.part_bytes, "Of one file of several, as 5GB or 2GiB")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
+      ->check(CLI::PositiveNumber)
+      ->option_text("SIZE (5GB)");
+  to_export.add_flag("--force", options.force, "Replace what is there");
+  to_export.add_flag("--copy-aliases", options.copy_aliases,
+                     "Write tied tensors once for each of their names");
+  add("pin", "Keep a checkpoint, whatever newer ones there are", "CHECKPOINT", one,
+      RunCheckpointPin);
+  add("unpin", "Let a pinned checkpoint go when its time comes", "CHECKPOINT", one,
+      RunCheckpointUnpin);
+  return commands;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Keeps a distributed training job running when nodes die.");
   app.require_subcommand(1);
@@ -174,6 +233,13 @@ int Main(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber);
   events->add_flag("--follow", events_options.repeat, "Go on as they come");
 
+  CheckpointOptions checkpoint_options;
+  const CheckpointCommands checkpoint_commands = AddCheckpoint(
+      *app.add_subcommand("checkpoint",
+                          "Look into, verify, repair and export checkpoints on a disk; needs no "
+                          "coordinator"),
+      checkpoint_options);
+
   CLI::App* version = app.add_subcommand("version", "Print the version");
   CLI11_PARSE(app, argc, argv);
 
@@ -182,6 +248,11 @@ int Main(int argc, char** argv) {
   if (events->parsed()) {
     if (events_options.job.empty()) return Fail("name the job: muster events JOB");
     return RunEvents(events_options);
+  }
+  for (const auto& [subcommand, command] : checkpoint_commands) {
+    if (!subcommand->parsed()) continue;
+    checkpoint::PosixFileSystem files;
+    return command(files, checkpoint_options);
   }
   if (version->parsed()) {
     fmt::print("muster {} (protocol {}.{})\n", MUSTER_VERSION, kProtocolMajor, kProtocolMinor);

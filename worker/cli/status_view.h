@@ -29,11 +29,4 @@ struct EventLines {
 // GET /v1/jobs/{job}/events
 [[nodiscard]] Result<EventLines> RenderEvents(std::string_view json);
 
-// "12.5 s", "850 ms": for ages and phases.
-[[nodiscard]] std::string AgeText(double milliseconds);
-// "14:03:07.250" in UTC.
-[[nodiscard]] std::string TimeText(double unix_milliseconds);
-// "1.5 MiB"
-[[nodiscard]] std::string BytesText(double bytes);
-
 }  // namespace muster::cli

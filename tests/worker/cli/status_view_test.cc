@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "worker/cli/text.h"
+
 namespace muster::cli {
 namespace {
 
