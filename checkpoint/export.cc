@@ -226,11 +226,11 @@ Status Publish(FileSystem& fs, const ExportPlan& plan, const std::vector<FreshFi
                const std::vector<std::string>& conflicts) {
   std::set<std::string_view> fresh;
   for (const ExportFile& file : plan.files) fresh.insert(file.name);
-  // An index that names what is not there yet, or not any more, would mislead; those who look
-  // without one take whatever has the name of a part.
-  for (const std::string& name : conflicts) {
-    if (fresh.contains(name)) continue;
-    MUSTER_RETURN_IF_ERROR(fs.Unlink(JoinPath(plan.directory, name)));
+  // An old index goes before its parts (its name is the last one), lest it names what is not there
+  // any more; old parts go too, lest somebody who looks without an index takes them for new ones.
+  for (auto name = conflicts.rbegin(); name != conflicts.rend(); ++name) {
+    if (fresh.contains(*name)) continue;
+    MUSTER_RETURN_IF_ERROR(fs.Unlink(JoinPath(plan.directory, *name)));
   }
   for (std::size_t i = 0; i < written.size(); ++i) {
     const std::string name = i < plan.files.size() ? plan.files[i].name : kExportIndexName;
