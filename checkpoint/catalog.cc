@@ -197,7 +197,7 @@ Result<std::vector<CatalogEntry>> ListCheckpoints(FileSystem& fs, const std::str
     entries.push_back(std::move(*entry));
   }
   std::sort(entries.begin(), entries.end(), [](const CatalogEntry& a, const CatalogEntry& b) {
-    return std::pair(a.key.generation, a.key.step) < std::pair(b.key.generation, b.key.step);
+    return CommittedBefore(a.key, b.key);
   });
   return entries;
 }

@@ -1,7 +1,6 @@
 #include "checkpoint/discover.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -26,9 +25,7 @@ Result<std::optional<Found>> DiscoverCheckpoints(FileSystem& fs, const std::stri
     if (const std::optional<CheckpointKey> key = ParseDirectoryName(name)) keys.push_back(*key);
   }
   if (keys.empty()) return std::optional<Found>();
-  std::sort(keys.begin(), keys.end(), [](const CheckpointKey& a, const CheckpointKey& b) {
-    return std::tie(b.generation, b.step) < std::tie(a.generation, a.step);
-  });
+  std::sort(keys.rbegin(), keys.rend(), CommittedBefore);
   Found found;
   found.highest = keys.front().generation;
   if (keys.size() > kMaxRead) keys.resize(kMaxRead);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <tuple>
 
 #include "checkpoint/layout.h"
 #include "protocol/check.h"
@@ -35,6 +36,10 @@ std::optional<CheckpointKey> ParseDirectoryName(std::string_view name) {
   const CheckpointKey key{Step(*step), Generation(*generation)};
   if (DirectoryName(key) != name) return std::nullopt;
   return key;
+}
+
+bool CommittedBefore(const CheckpointKey& a, const CheckpointKey& b) {
+  return std::tie(a.generation, a.step) < std::tie(b.generation, b.step);
 }
 
 std::string ShardFileName(Rank rank, int attempt) {

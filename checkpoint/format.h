@@ -27,6 +27,10 @@ inline constexpr int kMaxAttempts = 100;
 // The reverse; nothing for any other name.
 [[nodiscard]] std::optional<CheckpointKey> ParseDirectoryName(std::string_view name);
 
+// Was a committed before b? Steps alone do not say it: a job that was rolled back commits lower
+// ones later.
+[[nodiscard]] bool CommittedBefore(const CheckpointKey& a, const CheckpointKey& b);
+
 // "r00003.safetensors" for attempt 0, "r00003-01.safetensors" for attempt 1: a file that met an
 // error is never written again, the next attempt has another name. REQUIRES: 0 <= attempt <
 // kMaxAttempts

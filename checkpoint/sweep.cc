@@ -1,7 +1,6 @@
 #include "checkpoint/sweep.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <set>
@@ -16,15 +15,6 @@ namespace {
 
 constexpr std::string_view kProbePrefix = ".muster-probe-";
 constexpr std::string_view kTemporarySuffix = ".tmp";
-
-// The rank whose shard has such a name; nothing for any other name.
-std::optional<Rank> RankOfShard(std::string_view name) {
-  if (!name.starts_with('r')) return std::nullopt;
-  std::int32_t rank = 0;
-  const auto [stop, error] = std::from_chars(name.data() + 1, name.data() + name.size(), rank);
-  if (error != std::errc() || rank < 0 || !IsShardFileName(name, Rank(rank))) return std::nullopt;
-  return Rank(rank);
-}
 
 // "manifest.json.00.tmp"
 bool IsTemporaryManifest(std::string_view name) {
@@ -57,7 +47,7 @@ class Sweeper {
     const bool manifest = std::find(names->begin(), names->end(), kManifestName) != names->end();
     if (manifest) return Announced(name, *names);
     const bool ours = std::all_of(names->begin(), names->end(), [](const std::string& file) {
-      return RankOfShard(file) || IsTemporaryManifest(file);
+      return ParseShardFileName(file) || IsTemporaryManifest(file);
     });
     if (known || !ours) return;
     for (const std::string& file : *names) Remove(JoinPath(path, file));
@@ -78,7 +68,7 @@ class Sweeper {
     std::map<Rank, int> shards;
     for (const std::string& name : names) {
       if (IsTemporaryManifest(name)) Remove(JoinPath(JoinPath(root_, directory), name));
-      if (const std::optional<Rank> rank = RankOfShard(name)) ++shards[*rank];
+      if (const std::optional<ShardName> shard = ParseShardFileName(name)) ++shards[shard->rank];
     }
     const bool twice =
         std::any_of(shards.begin(), shards.end(), [](const auto& one) { return one.second > 1; });
@@ -89,7 +79,7 @@ class Sweeper {
     std::set<std::string> named;
     for (const FileRecord& file : manifest->record.files) named.insert(file.name);
     for (const std::string& name : names) {
-      if (RankOfShard(name) && !named.contains(name)) {
+      if (ParseShardFileName(name) && !named.contains(name)) {
         Remove(JoinPath(JoinPath(root_, directory), name));
       }
     }

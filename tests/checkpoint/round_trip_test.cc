@@ -120,12 +120,6 @@ TEST_F(RoundTrip, ThroughSeveralWorldSizes) {
 
 // L26: the same step saved again by another generation and a smaller world is a checkpoint of its
 // own; nothing of the other one is read.
-// Parts that are read in several pieces, none of which ends at a multiple of the alignment.
-TEST_F(RoundTrip, LargerThanOneRead) {
-  SaveAndLoad(MakeState({{"a", DType::kU8, {9'000'001}, 0}, {"b", DType::kU8, {9'000'001}, 0}}, 1),
-              1, 2);
-}
-
 TEST_F(RoundTrip, SameStepOfTwoGenerations) {
   const State first = MakeState(VariedTensors(), 6);
   const State second = MakeState(VariedTensors(), 7);

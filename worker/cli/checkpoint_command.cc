@@ -10,10 +10,12 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "checkpoint/catalog.h"
+#include "checkpoint/discover.h"
 #include "checkpoint/export.h"
 #include "checkpoint/format.h"
 #include "checkpoint/io_pool.h"
@@ -223,6 +225,21 @@ Result<std::unique_ptr<checkpoint::OwnerFile>> KeepJobsOut(const std::string& ro
       who));
 }
 
+// From what each job would go on whose coordinator has lost its memory.
+void PrintWhatJobsFind(FileSystem& fs, const std::string& root) {
+  const Result<std::vector<CatalogEntry>> entries = checkpoint::ListCheckpoints(fs, root);
+  std::set<std::string> jobs;
+  for (const CatalogEntry& entry : entries.ok() ? *entries : std::vector<CatalogEntry>()) {
+    if (entry.manifest.ok()) jobs.insert(entry.manifest->record.job);
+  }
+  for (const std::string& job : jobs) {
+    const auto found = checkpoint::DiscoverCheckpoints(fs, root, JobName(job));
+    if (!found.ok() || !found->has_value() || (*found)->checkpoints.empty()) continue;
+    fmt::print("job {} would go on from step {} if musterd knew nothing of it\n", Printable(job),
+               (*found)->checkpoints.back().key.step.value());
+  }
+}
+
 // Rebuilds one manifest, if that is what it takes.
 Verdict ReindexOne(FileSystem& fs, const Place& place, const CatalogEntry& entry, bool write,
                    checkpoint::IoPool& pool) {
@@ -364,6 +381,7 @@ int RunCheckpointReindex(FileSystem& fs, const CheckpointOptions& options) {
   if (!newest.empty()) {
     fmt::print("{} can be loaded, the newest is {}\n", Plural(good + rebuilt, "checkpoint"),
                JoinPath(place.root, newest));
+    PrintWhatJobsFind(fs, place.root);
   }
   return bad > 0 ? 1 : 0;
 }

@@ -172,6 +172,7 @@ TEST_F(CheckpointCommand, ReindexRestoresWhatIsWhole) {
   EXPECT_THAT(out_, HasSubstr(lost.directory + ": new manifest"));
   EXPECT_THAT(out_, HasSubstr("left alone: " + PathOf(dead)));
   EXPECT_THAT(out_, HasSubstr("2 checkpoints can be loaded, the newest is " + PathOf(lost)));
+  EXPECT_THAT(out_, HasSubstr("job test-job would go on from step 20"));
   EXPECT_EQ(checkpoint::ReadManifest(fs_, root_, lost.directory)->record, lost);
   EXPECT_EQ(err_, "");
 
