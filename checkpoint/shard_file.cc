@@ -119,7 +119,9 @@ Result<std::span<const std::byte>> ShardFile::Read(const Extent& extent,
                                   data_start_ + block.begin, data_start_ + block.end - 1));
     }
   }
-  return data.subspan(static_cast<std::size_t>(begin - from));
+  // The bytes after the last block are of another one, and were not verified.
+  return data.subspan(static_cast<std::size_t>(begin - from),
+                      static_cast<std::size_t>(last.end - begin));
 }
 
 }  // namespace muster::checkpoint

@@ -62,7 +62,7 @@ Status MeasureAll(Setup& setup, std::int64_t bytes) {
   std::printf("state    %zu tensors, %.2f GB, to %s\n", setup.tensors.size(),
               static_cast<double>(state_bytes) / 1e9, setup.directory.c_str());
   for (const auto measure : {MeasureStall, MeasureWrite, MeasureRead, MeasureReshard, MeasureMemory,
-                             MeasurePlan, MeasureTorch}) {
+                             MeasurePlan, MeasureCommits, MeasureTorch}) {
     MUSTER_RETURN_IF_ERROR(measure(setup));
   }
   return {};

@@ -18,6 +18,7 @@
 #include "checkpoint/load_plan.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/writer.h"
+#include "tests/bench/commit_path.h"
 #include "tests/bench/raw_disk.h"
 #include "worker/client/snapshot.h"
 #include "worker/client/state_table.h"
@@ -27,6 +28,10 @@ namespace {
 
 using checkpoint::AlignedBuffer;
 using checkpoint::JoinPath;
+
+// Of the synthetic checkpoints of which only the records exist.
+constexpr std::int32_t kRanks = 10'000;
+constexpr std::int32_t kTensors = 10'000;
 
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -300,8 +305,6 @@ Status MeasureTorch(Setup& setup) {
 }
 
 Status MeasurePlan(Setup& setup) {
-  constexpr std::int32_t kRanks = 10'000;
-  constexpr std::int32_t kTensors = 10'000;
   std::vector<TensorSpec> tensors;
   for (std::int32_t i = 0; i < kTensors; ++i) {
     tensors.push_back({fmt::format("layers.{}.weight", i), DType::kFloat32, {2 * kRanks, 64}, 0});
@@ -332,6 +335,20 @@ Status MeasurePlan(Setup& setup) {
       "plan     {:.1f} ms for one rank, after {:.1f} ms to check the record of {} ranks "
       "and {} tensors",
       Median(plans) * 1e3, Median(checks) * 1e3, kRanks, kTensors));
+  return {};
+}
+
+Status MeasureCommits(Setup& setup) {
+  std::vector<double> commits;
+  for (int i = 0; i < setup.repeats; ++i) {
+    const Result<CommitCost> cost =
+        MeasureCommit(JoinPath(setup.directory, "index"), kRanks, kTensors);
+    Remove(setup, "index");
+    if (!cost.ok()) return cost.status();
+    commits.push_back(cost->commit_ms);
+  }
+  setup.report["commit_ms"] = Median(commits);
+  Say(fmt::format("commit   {:.1f} ms", Median(commits)));
   return {};
 }
 

@@ -41,5 +41,8 @@ Status MeasureMemory(Setup& setup);
 Status MeasureTorch(Setup& setup);
 // plan_ms: of one rank of 9,999 that loads a checkpoint of 10,000 ranks and 10,000 tensors.
 Status MeasurePlan(Setup& setup);
+// commit_ms: of a checkpoint of as many, whose layout is known, from the last shard's report until
+// it is durable at the coordinator.
+Status MeasureCommits(Setup& setup);
 
 }  // namespace muster::bench

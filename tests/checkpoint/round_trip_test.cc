@@ -207,6 +207,17 @@ TEST_F(RoundTrip, ManyBlocks) {
   SaveAndLoad(state, 3, 2);
 }
 
+// Parts that end within a page, so that what is read at once ends there too.
+TEST_F(RoundTrip, ExtentsThatEndWithinAPage) {
+  constexpr std::int64_t kLong = std::int64_t{9} << 20U;
+  const State state = MakeState({{"a", DType::kU8, {kLong + 5}, -1},
+                                 {"b", DType::kU8, {kLong + 70}, -1},
+                                 {"c", DType::kU8, {3}, -1}},
+                                12);
+  SaveAndLoad(state, 1, 1);
+  SaveAndLoad(state, 1, 3);
+}
+
 // The files are ordinary safetensors files with the right bytes at the right places, read here with
 // nothing but the format's own definition.
 TEST(RoundTripFiles, AreSafetensors) {
