@@ -7,8 +7,10 @@
 #include <deque>
 #include <vector>
 
+#include "checkpoint/match.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/reshard.h"
+#include "checkpoint/tie_check.h"
 #include "protocol/check.h"
 #include "worker/core/transfer_plan.h"
 
@@ -180,27 +182,26 @@ Status RestoreInitial(StateTable& table, Communicator& communicator, std::int64_
   return {};
 }
 
-std::string Describe(const TensorSpec& tensor) {
-  return fmt::format(
-      "'{}', {} [{}], {}", tensor.name, DTypeName(tensor.dtype), fmt::join(tensor.shape, ","),
-      tensor.sharded() ? fmt::format("cut along {}", tensor.cut_dimension) : "whole");
-}
-
-// Ok, or the first tensor that is another one in the checkpoint than in this job.
-Status CheckSameTensors(const std::vector<TensorSpec>& stored,
-                        const std::vector<TensorSpec>& wanted) {
-  for (std::size_t i = 0; i < std::max(stored.size(), wanted.size()); ++i) {
-    if (i < stored.size() && i < wanted.size() && stored[i] == wanted[i]) continue;
-    return InvalidArgument(
-        fmt::format("tensor {} is {} there and {} here", i,
-                    i < stored.size() ? Describe(stored[i]) : std::string("missing"),
-                    i < wanted.size() ? Describe(wanted[i]) : std::string("missing")));
+// What of the stored tensors goes where. `pairs` are by name, in the order of the table.
+std::vector<checkpoint::WantedBox> WantedBoxes(
+    StateTable& table, const std::vector<checkpoint::TensorMatch::Pair>& pairs) {
+  const std::vector<TensorSlot*> slots = table.Stored();
+  std::vector<checkpoint::WantedBox> wanted;
+  for (const checkpoint::TensorMatch::Pair& pair : pairs) {
+    const TensorSlot& slot = *slots[pair.wanted];
+    if (slot.kind == TensorKind::kReplicated) {
+      wanted.push_back({pair.stored, Box::Whole(slot.spec.shape), slot.memory});
+    } else if (slot.kind == TensorKind::kSharded) {
+      for (BoxBytes& part : slot.Next()) {
+        wanted.push_back({pair.stored, std::move(part.box), part.bytes});
+      }
+    }
   }
-  return {};
+  return wanted;
 }
 
 Status RestoreCheckpoint(StateTable& table, const Restore& restore, checkpoint::FileSystem& fs,
-                         const std::string& root, std::int64_t* bytes, bool* contradicts) {
+                         const std::string& root, bool first_rank, RestoreReport* report) {
   Result<checkpoint::Manifest> manifest =
       checkpoint::ReadManifest(fs, root, restore.directory, restore.manifest_digest);
   if (!manifest.ok()) return manifest.status();
@@ -208,30 +209,28 @@ Status RestoreCheckpoint(StateTable& table, const Restore& restore, checkpoint::
     return DataLoss(fmt::format("{}/{} is not the checkpoint of step {}", root, restore.directory,
                                 restore.checkpoint.step.value()));
   }
-  if (const Status same = CheckSameTensors(manifest->record.tensors, table.Specs()); !same.ok()) {
-    *contradicts = true;
+  checkpoint::IoPool pool;
+  checkpoint::ReadOptions options;
+  options.pool = &pool;
+  const checkpoint::TensorMatch match =
+      checkpoint::MatchTensors(manifest->record.tensors, table.Specs());
+  Status same = checkpoint::CheckStrictMatch(match);
+  // One that looks is enough: it tells the others.
+  if (same.ok() && first_rank) {
+    same = checkpoint::CheckTies(fs, root, manifest->record, match.tied_now, options);
+  }
+  if (same.code() == Code::kFailedPrecondition) {
+    report->contradicts = true;
     return InvalidArgument(fmt::format(
         "{}/{} is a checkpoint of another model: {}. Start the job with the model that wrote it, "
         "or under another name with another checkpoint directory",
         root, restore.directory, same.message()));
   }
-  std::vector<checkpoint::WantedBox> wanted;
-  const std::vector<TensorSlot*> stored = table.Stored();
-  for (std::size_t i = 0; i < stored.size(); ++i) {
-    const TensorSlot& slot = *stored[i];
-    if (slot.kind == TensorKind::kReplicated) {
-      wanted.push_back({i, Box::Whole(slot.spec.shape), slot.memory});
-    } else if (slot.kind == TensorKind::kSharded) {
-      for (BoxBytes& part : slot.Next()) wanted.push_back({i, std::move(part.box), part.bytes});
-    }
-  }
-  checkpoint::IoPool pool;
-  checkpoint::ReadOptions options;
-  options.pool = &pool;
-  Result<checkpoint::LoadReport> report =
-      checkpoint::LoadBoxes(fs, root, manifest->record, wanted, options);
-  if (!report.ok()) return report.status();
-  *bytes += report->bytes_read;
+  MUSTER_RETURN_IF_ERROR(same);
+  Result<checkpoint::LoadReport> loaded =
+      checkpoint::LoadBoxes(fs, root, manifest->record, WantedBoxes(table, match.pairs), options);
+  if (!loaded.ok()) return loaded.status();
+  report->bytes += loaded->bytes_read;
   return {};
 }
 
@@ -252,8 +251,8 @@ RestoreReport RestoreState(StateTable& table, Communicator& communicator,
       report.status = RestoreLive(table, communicator, record, &report.bytes);
       break;
     case RestoreSource::kCheckpoint:
-      report.status = RestoreCheckpoint(table, record.restore, fs, checkpoint_root, &report.bytes,
-                                        &report.contradicts);
+      report.status = RestoreCheckpoint(table, record.restore, fs, checkpoint_root,
+                                        communicator.rank() == Rank(0), &report);
       report.bad_checkpoint =
           report.status.code() == Code::kDataLoss || report.status.code() == Code::kNotFound;
       break;
