@@ -42,12 +42,12 @@ Status CheckName(const char* what, const std::string& name) {
       fmt::format("the {} '{}…' is longer than {} bytes", what, name.substr(0, 20), kMaxNameBytes));
 }
 
+}  // namespace
+
 std::string HostName() {
   char name[256] = {};
   return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
 }
-
-}  // namespace
 
 Status CheckOptions(const WorkerOptions& options, const StateTable& table) {
   MUSTER_RETURN_IF_ERROR(table.status());

@@ -1,6 +1,8 @@
 // From what the user wants to what the session needs.
 #pragma once
 
+#include <string>
+
 #include "protocol/records.h"
 #include "protocol/status.h"
 #include "worker/client/state_table.h"
@@ -11,6 +13,8 @@ namespace muster::worker {
 
 // Checks the options as far as that is possible without the coordinator, which checks the rest.
 [[nodiscard]] Status CheckOptions(const WorkerOptions& options, const StateTable& table);
+// This machine, as people know it.
+[[nodiscard]] std::string HostName();
 // Names and numbers of this process; the data plane's address is left empty.
 [[nodiscard]] Identity IdentityOf(const WorkerOptions& options, const StateTable& table);
 

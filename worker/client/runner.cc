@@ -11,6 +11,7 @@
 #include "checkpoint/posix_file_system.h"
 #include "checkpoint/writer.h"
 #include "protocol/transport/steady_clock.h"
+#include "worker/client/fork_guard.h"
 #include "worker/client/options.h"
 #include "worker/client/state_transfer.h"
 
@@ -24,6 +25,8 @@ constexpr Duration kSavePatience = Duration::Seconds(120);
 constexpr Duration kFinishPatience = Duration::Seconds(10);
 // After this long in BeginStep a line says what is waited for.
 constexpr Duration kSayAfter = Duration::Seconds(1);
+// Between two attempts to claim the checkpoint root.
+constexpr Duration kClaimPause = Duration::Millis(50);
 
 }  // namespace
 
@@ -62,13 +65,24 @@ Runner::Runner(Identity identity, std::shared_ptr<StateTable> table, TcpListener
       table_(std::move(table)),
       gradient_elements_(gradient_elements),
       listener_(std::move(listener)),
-      gradient_(static_cast<std::size_t>(gradient_elements)) {}
+      gradient_(static_cast<std::size_t>(gradient_elements)) {
+  const std::string& root = identity_.spec.checkpoint_directory;
+  if (root.empty()) return;
+  checkpoint::RootOwner self;
+  self.job = identity_.job.value();
+  self.host = HostName();
+  self.pid = identity_.pid;
+  self.since_unix_ms = static_cast<std::int64_t>(UnixMillisNow());
+  root_claim_ = std::make_unique<checkpoint::RootClaim>(
+      root, std::move(self), [root] { return checkpoint::OpenOwnerFile(root); });
+}
 
 Runner::~Runner() {
   if (communicator_) communicator_->Abort();
   // Each uses the other: first the one that takes in work.
   if (control_) control_->Halt();
   saver_.reset();
+  if (root_claim_) ForgetInChildren(root_claim_->descriptor());
 }
 
 Status Runner::Join(const std::string& token, bool leave_on_sigterm) {
@@ -236,6 +250,7 @@ void Runner::Form(const GenerationRecord& record) {
     control_->SetCommunicator(communicator_);
     control_->Hand(FormingBegun{});
   }
+  if (status.ok()) status = ClaimRoot(record);
   if (status.ok()) status = communicator_->Connect();
   if (status.ok()) status = ProveCommunicator(*communicator_);
   const Instant connected = MonotonicNow();
@@ -260,6 +275,35 @@ void Runner::Form(const GenerationRecord& record) {
     if (report.bad_checkpoint) failure.bad_checkpoint = record.restore.checkpoint;
     failure.contradicts = report.contradicts;
     control_->Hand(FormBroke{std::move(failure)});
+  }
+}
+
+Status Runner::ClaimRoot(const GenerationRecord& record) {
+  if (root_claim_ == nullptr) return {};
+  for (;;) {
+    const int before = root_claim_->descriptor();
+    const auto answer = root_claim_->Claim(record.lineage, MonotonicNow());
+    if (const int now = root_claim_->descriptor(); now != before) {
+      ForgetInChildren(before);
+      CloseInChildren(now);
+    }
+    switch (answer) {
+      case checkpoint::RootClaim::Answer::kHeld: return {};
+      // What this process lacks no further round will give it: it ends.
+      case checkpoint::RootClaim::Answer::kRefused: return root_claim_->reason();
+      case checkpoint::RootClaim::Answer::kLater: break;
+      case checkpoint::RootClaim::Answer::kUnprotected:
+        if (!std::exchange(unprotected_, true)) {
+          std::fprintf(stderr, "muster: %s\n", root_claim_->reason().message().c_str());
+        }
+        return {};
+    }
+    ControlThread::Lock lock = control_->Acquire();
+    const GenerationRecord* assigned = control_->session().assigned();
+    if (assigned == nullptr || assigned->generation != record.generation) {
+      return Interrupted("another generation is being formed");
+    }
+    control_->WaitFor(lock, kClaimPause);
   }
 }
 

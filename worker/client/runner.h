@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/file_system.h"
+#include "checkpoint/root_claim.h"
 #include "worker/client/control_thread.h"
 #include "worker/client/record_writer.h"
 #include "worker/client/saver.h"
@@ -64,6 +65,9 @@ class Runner {
   // A generation has started: the size of this rank's snapshots is known.
   void PrepareSaves();
   void Form(const GenerationRecord& record);
+  // Sees to it that no other job writes below the checkpoint root. Waits for a few seconds;
+  // kInterrupted when the generation was taken back meanwhile.
+  [[nodiscard]] Status ClaimRoot(const GenerationRecord& record);
   [[nodiscard]] bool OpenStep();
   void FinishSteps();
   void AwaitSave();
@@ -87,6 +91,8 @@ class Runner {
   const std::int64_t gradient_elements_;
   TcpListener listener_;
   std::unique_ptr<checkpoint::FileSystem> fs_;
+  std::unique_ptr<checkpoint::RootClaim> root_claim_;  // null: no checkpoints
+  bool unprotected_ = false;                           // that this is so was said
   RecordWriter records_;
   std::unique_ptr<ControlThread> control_;
   std::unique_ptr<Saver> saver_;  // after control_: it reports to it until it has ended
