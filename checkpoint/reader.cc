@@ -148,12 +148,13 @@ class FileReader {
 
   Status ReadExtent(const OpenFile& open, const Extent& extent) {
     AlignedBuffer buffer = buffers_.Take();
-    const Result<std::span<const std::byte>> data = open.file.Read(extent, &buffer);
-    if (!data.ok()) return data.status();
+    std::int64_t used = 0;
+    MUSTER_RETURN_IF_ERROR(
+        open.file.Read(extent, &buffer, [&](std::int64_t begin, std::span<const std::byte> bytes) {
+          used += Scatter(open.pieces, begin, bytes);
+        }));
+    bytes_used_ += used;
     Count(buffer.size());
-    bytes_used_ +=
-        Scatter(open.pieces,
-                open.file.blocks()[static_cast<std::size_t>(extent.blocks.first)].begin, *data);
     buffers_.Give(std::move(buffer));
     return {};
   }

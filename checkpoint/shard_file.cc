@@ -115,8 +115,7 @@ Status ShardFile::CheckIdentity(const CheckpointRecord& record, const FileRecord
   return DataLoss(fmt::format("{}: does not hold the tensors that the record lists", path_));
 }
 
-Result<std::span<const std::byte>> ShardFile::Read(const Extent& extent,
-                                                   AlignedBuffer* buffer) const {
+Status ShardFile::Read(const Extent& extent, AlignedBuffer* buffer, const Use& use) const {
   const Block& last = blocks_[static_cast<std::size_t>(extent.blocks.last - 1)];
   const std::int64_t begin = blocks_[static_cast<std::size_t>(extent.blocks.first)].begin;
   // From a multiple of the alignment to another one or to the end of the file, so that it can go
@@ -134,14 +133,14 @@ Result<std::span<const std::byte>> ShardFile::Read(const Extent& extent,
       const Block& block = blocks_[static_cast<std::size_t>(b)];
       const auto bytes = data.subspan(static_cast<std::size_t>(block.begin - from),
                                       static_cast<std::size_t>(block.end - block.begin));
-      if (DigestOf(bytes) == header_.block_digests[static_cast<std::size_t>(b)]) continue;
-      return DataLoss(fmt::format("{}: block {} (bytes {} to {}) is not what was written", path_, b,
-                                  data_start_ + block.begin, data_start_ + block.end - 1));
+      if (DigestOf(bytes) != header_.block_digests[static_cast<std::size_t>(b)]) {
+        return DataLoss(fmt::format("{}: block {} (bytes {} to {}) is not what was written", path_,
+                                    b, data_start_ + block.begin, data_start_ + block.end - 1));
+      }
+      use(block.begin, bytes);
     }
   }
-  // The bytes after the last block are of another one, and were not verified.
-  return data.subspan(static_cast<std::size_t>(begin - from),
-                      static_cast<std::size_t>(last.end - begin));
+  return {};
 }
 
 }  // namespace muster::checkpoint

@@ -62,10 +62,11 @@ class ShardFile {
   [[nodiscard]] const std::vector<std::int64_t>& first_blocks() const { return first_blocks_; }
   [[nodiscard]] std::int64_t header_bytes() const { return data_start_; }
 
-  // Reads the extent into `buffer` and verifies what is needed of it. The result is the data of
-  // its blocks, the first to the last. kDataLoss names the file and the block.
-  [[nodiscard]] Result<std::span<const std::byte>> Read(const Extent& extent,
-                                                        AlignedBuffer* buffer) const;
+  // Takes the data from byte `begin` on.
+  using Use = std::function<void(std::int64_t begin, std::span<const std::byte> bytes)>;
+  // Reads the extent into `buffer`, and hands each block that is needed to `use` once it is
+  // verified, while it is in the processor's caches. kDataLoss names the file and the block.
+  Status Read(const Extent& extent, AlignedBuffer* buffer, const Use& use) const;
 
  private:
   ShardFile(std::string path, std::unique_ptr<ReadableFile> file)

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 // Below this a copy may well stay in the caches, and be as fast that way.
-constexpr std::size_t kLargeBytes = std::size_t{256} << 10U;
+constexpr std::size_t kLargeBytes = std::size_t{32} << 10U;
 constexpr std::size_t kAheadBytes = 512;
 
 // REQUIRES: `to` is a multiple of kLine, and so is `count`.
