@@ -218,7 +218,6 @@ void World::LaunchProcess(Process& p) {
   identity.spec = spec_;
   identity.url = "sim";
   identity.connect_timeout = Duration::Seconds(3600);
-  if (!spec_.checkpoint_directory.empty()) identity.found = p.found = Discover();
   identity.seed = exhaustive_ ? static_cast<std::uint64_t>(p.pid) : prng_.Next();
   Trace("start w{} pid {}", p.index, p.pid);
   if (!launchers_.contains(p.node)) StartLauncher(p.node);

@@ -84,7 +84,7 @@ struct Process {
   Generation next_cut_of;
   bool trained = false;
   Wishes agreed;
-  std::optional<Found> found;  // in the checkpoint directory, when it was launched
+  std::optional<Found> found;  // in the checkpoint directory, before its last hello
   // The call that it is inside of.
   std::optional<OpKey> op;
   std::int64_t serial = 0;

@@ -175,6 +175,10 @@ void World::On(Process& p, const DialEnds& dial) {
     return;
   }
   p.connection = network_.Open(p.index, p.node);
+  if (p.session->looks_at_checkpoints() && !spec_.checkpoint_directory.empty()) {
+    p.found = Discover();
+    Tell(p, worker::Looked{p.found});
+  }
   Tell(p, worker::Connected{dial.number});
 }
 

@@ -181,7 +181,18 @@ class ControlThread::Io {
     channel_->Start([this, number](std::string_view text) { OnText(number, text); },
                     [this, number](const Status& why) { OnClosed(number, why); });
     connection_ = number;
+    LookAtCheckpoints();
     Hand(Connected{number});
+  }
+
+  // This worker has taken part in nothing yet, so there is nothing that its waiting could hold up.
+  void LookAtCheckpoints() {
+    {
+      const Lock lock = owner_.Acquire();
+      if (!owner_.session_.looks_at_checkpoints()) return;
+    }
+    Result<std::optional<Found>> found = owner_.hooks_.look();
+    if (found.ok()) Hand(Looked{*std::move(found)});
   }
 
   void OnText(std::int64_t number, std::string_view text) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -30,6 +31,8 @@ class ControlThread {
     std::function<void(WriteManifest)> manifest;
     std::function<void(RemoveCheckpoint)> removal;
     std::function<void(SweepCheckpoints)> sweep;
+    // What lies in the checkpoint directory; an error leaves it at what was known before. Blocks.
+    std::function<Result<std::optional<Found>>()> look;
   };
 
   ControlThread(Options options, Hooks hooks);

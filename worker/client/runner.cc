@@ -90,6 +90,11 @@ Status Runner::Join(const std::string& token, bool leave_on_sigterm) {
   hooks.manifest = [this](WriteManifest request) { saver_->Write(std::move(request)); };
   hooks.removal = [this](RemoveCheckpoint request) { saver_->Remove(std::move(request)); };
   hooks.sweep = [this](SweepCheckpoints request) { saver_->Sweep(std::move(request)); };
+  hooks.look = [this]() -> Result<std::optional<Found>> {
+    const std::string& root = identity_.spec.checkpoint_directory;
+    if (root.empty()) return std::optional<Found>();
+    return checkpoint::DiscoverCheckpoints(*fs_, root, identity_.job);
+  };
   control_ = std::make_unique<ControlThread>(
       ControlThread::Options{identity_, token, leave_on_sigterm}, std::move(hooks));
   saver_ = std::make_unique<Saver>(std::make_unique<checkpoint::PosixFileSystem>(),

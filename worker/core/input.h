@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -22,6 +23,11 @@ struct Connected {
 struct Disconnected {
   std::int64_t connection = 0;
   Status why;
+};
+// What lies in the checkpoint directory now; to be handed in before Connected while
+// Session::looks_at_checkpoints(), for what was found when the process began may be long gone.
+struct Looked {
+  std::optional<Found> found;
 };
 struct Received {
   std::int64_t connection = 0;
@@ -109,7 +115,7 @@ struct Report {
   Message message;
 };
 
-using Input = std::variant<Connected, Disconnected, Received, Aborted, Tick, AtBoundary,
+using Input = std::variant<Connected, Disconnected, Looked, Received, Aborted, Tick, AtBoundary,
                            OutcomeTaken, SnapshotTaken, FormingBegun, FormedHere, FormBroke,
                            StepOpened, ReduceBegun, Prepare, VoteDone, OperationBroke, StepsDone,
                            PhaseBegun, PhaseDone, LeaveWanted, FinishCalled, Report>;

@@ -134,6 +134,8 @@ void Session::Lost(const Status& why, bool evidence, Instant now) {
   }
 }
 
+void Session::On(const Looked& input, Instant) { identity_.found = input.found; }
+
 void Session::On(const Received& input, Instant now) {
   if (input.connection != connection_ || link_ == Link::kDown) return;
   std::visit([&](const auto& message) { OnMessage(message, now); }, input.message);

@@ -106,6 +106,9 @@ class Session {
   [[nodiscard]] std::optional<CheckpointKey> last_announced() const { return last_announced_; }
   [[nodiscard]] std::optional<CheckpointKey> last_aborted() const { return last_aborted_; }
 
+  // Before it takes part in anything its hello says what lies in the checkpoint directory.
+  [[nodiscard]] bool looks_at_checkpoints() const { return !last_record_; }
+
   // --- For those who compare states and go on from copies ---
   // What is drawn from now on follows from `seed` alone.
   void Reseed(std::uint64_t seed) { prng_ = Prng(seed); }
@@ -136,6 +139,7 @@ class Session {
   // session.cc: connection, time
   void On(const Connected& input, Instant now);
   void On(const Disconnected& input, Instant now);
+  void On(const Looked& input, Instant now);
   void On(const Received& input, Instant now);
   void On(const Tick& input, Instant now);
   void Dial();
