@@ -30,8 +30,12 @@ JobView TestView(const std::string& name) {
   worker.state = "alive";
   worker.connected = true;
   view.workers = {worker};
-  view.checkpoints.push_back(
-      {{Step(40), Generation(3)}, CheckpointState::kAnnounced, 99, 2, "s000000000040-g00000003", ""});
+  view.checkpoints.push_back({{Step(40), Generation(3)},
+                              CheckpointState::kAnnounced,
+                              99,
+                              2,
+                              "s000000000040-g00000003",
+                              ""});
   Incident incident;
   incident.number = 2;
   incident.cause = Cause::kProcessDied;
