@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <chrono>
+#include <iterator>
 #include <utility>
+#include <variant>
 
 #include "protocol/codec.h"
 #include "protocol/transport/steady_clock.h"
@@ -106,6 +108,7 @@ void Driver::Handle(const Input& input) {
   CreditLag(now);
   core_.Handle(input, now);
   Effects effects = core_.TakeEffects();
+  SendAcknowledgements(&effects);
   if (!effects.empty()) {
     pending_.push_back(std::move(effects));
     Pump();
@@ -180,6 +183,18 @@ void Driver::Pump() {
   if (pending_.empty() || stopped_) return;
   offered_ = pending_.size();
   Offer();
+}
+
+// While the store fails, what waits may wait for hours, and workers that hear nothing for that long
+// stop. That a heartbeat was heard reveals no decision, so this much is said at once.
+void Driver::SendAcknowledgements(Effects* effects) {
+  if (ready_.ok()) return;
+  const auto acks = std::ranges::stable_partition(
+      effects->sends, [](const Send& send) { return !std::holds_alternative<Ack>(send.message); });
+  Effects acknowledgements;
+  acknowledgements.sends.assign(std::move_iterator(acks.begin()), std::move_iterator(acks.end()));
+  effects->sends.erase(acks.begin(), acks.end());
+  Emit(acknowledgements);
 }
 
 void Driver::Offer() {

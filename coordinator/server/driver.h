@@ -80,6 +80,7 @@ class Driver {
   void Offer();
   void OnPersisted(const Status& status);
   void Emit(const Effects& effects);
+  void SendAcknowledgements(Effects* effects);
   template <class F>
   [[nodiscard]] auto Guarded(F function);
 

@@ -88,6 +88,12 @@ HttpResponse UnknownJob(const std::string& job, const ApiSource& source) {
   return Error(404, fmt::format("no job {}: the jobs here are {}", codec::Quoted(job), names));
 }
 
+// With why decisions cannot be made durable, as long as that is so.
+HttpResponse JsonAnswer(nlohmann::json object, const ApiSource& source) {
+  if (const Status ready = source.ready(); !ready.ok()) object["not_ready"] = ready.message();
+  return JsonAnswer(codec::Dump(object));
+}
+
 HttpResponse ListJobs(const ApiSource& source) {
   nlohmann::json list = nlohmann::json::array();
   for (const JobName& job : source.jobs()) {
@@ -95,7 +101,7 @@ HttpResponse ListJobs(const ApiSource& source) {
       list.push_back(SummaryJson(*view));
     }
   }
-  return JsonAnswer(codec::Dump({{"jobs", std::move(list)}}));
+  return JsonAnswer({{"jobs", std::move(list)}}, source);
 }
 
 // `rest` is what follows "/v1/jobs/".
@@ -109,7 +115,7 @@ HttpResponse OneJob(std::string_view rest, std::string_view query, const ApiSour
   const JobName job(*name);
   const std::optional<JobView> view = source.describe(job);
   if (!view) return UnknownJob(*name, source);
-  if (!events) return JsonAnswer(codec::Dump(JobJson(*view, ReadClocks())));
+  if (!events) return JsonAnswer(JobJson(*view, ReadClocks()), source);
   const std::optional<std::int64_t> since = SinceOf(query);
   if (!since) return Error(400, "since: must be a number, as in ?since=17");
   return JsonAnswer(source.events(job, *since));

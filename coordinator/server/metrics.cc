@@ -64,6 +64,8 @@ void AddServer(const ServerGauges& server, std::vector<MetricFamily>& out) {
         static_cast<double>(server.sessions));
   gauge("muster_connections", "Connections of any kind", static_cast<double>(server.connections));
   gauge("muster_ready", "1 when decisions can be made durable", server.ready ? 1 : 0);
+  gauge("muster_index_volume_full", "1 when decisions wait for space on the data directory's disk",
+        server.volume_full ? 1 : 0);
   counter("muster_messages_received_total", "Control messages received",
           static_cast<double>(server.messages_received));
   counter("muster_messages_sent_total", "Control messages sent",

@@ -23,6 +23,7 @@ struct ServerGauges {
   std::uint64_t persist_batches = 0;
   std::uint64_t persist_failures = 0;
   bool ready = true;
+  bool volume_full = false;
 };
 
 // Confined to the driver's thread.

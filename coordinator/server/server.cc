@@ -101,6 +101,7 @@ struct Server::Parts {
     gauges.persist_batches = counts.persisted;
     gauges.persist_failures = counts.persist_failures;
     gauges.ready = driver.ready().ok();
+    gauges.volume_full = driver.ready().code() == Code::kResourceExhausted;
     return metrics.Render(views, gauges);
   }
 

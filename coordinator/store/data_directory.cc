@@ -90,6 +90,11 @@ Status InUse(const std::string& directory, bool by_this_process) {
                   directory, holder));
 }
 
+Status Full(const std::string& directory) {
+  return ResourceExhausted(fmt::format(
+      "index volume full: {}: free space there, and what waits is stored by itself", directory));
+}
+
 Status Damaged(const std::string& directory, std::string_view why) {
   return DataLoss(fmt::format(
       "data directory {} is damaged ({}): restore it from a copy, or start with an empty "

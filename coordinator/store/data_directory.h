@@ -18,6 +18,10 @@ namespace muster::store {
 // REQUIRES: `by_this_process` is true when this process has it, for looking would lose its lock.
 [[nodiscard]] Status InUse(const std::string& directory, bool by_this_process);
 
+// kResourceExhausted: no more can be written there. The same text each time, so that one who tries
+// again and again can tell that nothing has changed.
+[[nodiscard]] Status Full(const std::string& directory);
+
 // kDataLoss; `why` is what was found.
 [[nodiscard]] Status Damaged(const std::string& directory, std::string_view why);
 

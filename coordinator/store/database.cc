@@ -59,9 +59,8 @@ Status StatusOf(const rocksdb::Status& status, const std::string& directory,
   if (status.IsIOError() && says("While lock file") && says("temporarily unavailable")) {
     return InUse(directory, false);
   }
-  if (status.IsNoSpace()) {
-    return ResourceExhausted(fmt::format(
-        "data directory {} {}: the disk is full ({}): make room on it", directory, what, text));
+  if (status.IsNoSpace() || says("No space left on device") || says("Disk quota exceeded")) {
+    return Full(directory);
   }
   if (status.IsCorruption() || status.IsPathNotFound()) {
     return Damaged(directory, text);
@@ -170,12 +169,7 @@ Status Database::Reopen() {
     return FromErrno(errno, fmt::format("data directory {} cannot be examined", directory_));
   }
   const std::uint64_t free_bytes = std::uint64_t{space.f_bavail} * space.f_frsize;
-  if (free_bytes < kMinFreeBytes) {
-    return ResourceExhausted(
-        fmt::format("data directory {} cannot be written: {} bytes are free on its disk, at least "
-                    "{} are needed: make room",
-                    directory_, free_bytes, kMinFreeBytes));
-  }
+  if (free_bytes < kMinFreeBytes) return Full(directory_);
   return OpenHandles();
 }
 

@@ -106,6 +106,12 @@ void AppendWorkers(const Json& job, std::string* out) {
   }
 }
 
+// A line above all others when the coordinator cannot store its decisions.
+std::string NotReady(const Json& answer) {
+  const std::string why = Text(answer, "not_ready");
+  return why == "?" ? "" : fmt::format("coordinator: {}\n", why);
+}
+
 void AppendIncident(const Json& incident, std::string* out) {
   *out += fmt::format("  #{} {} {}: {} -> {} workers, generation {} -> {}",
                       Text(incident, "number"), TimeText(Number(incident, "noticed_unix_ms")),
@@ -172,7 +178,7 @@ void AppendCheckpoints(const Json& job, std::string* out) {
 Result<std::string> RenderJob(std::string_view json) {
   const Result<Json> job = Parse(json, "the job");
   if (!job.ok()) return job.status();
-  std::string out;
+  std::string out = NotReady(*job);
   AppendHead(*job, &out);
   AppendWorkers(*job, &out);
   AppendIncidents(*job, &out);
@@ -194,7 +200,9 @@ Result<std::string> RenderJobs(std::string_view json) {
   const Result<Json> parsed = Parse(json, "the list of jobs");
   if (!parsed.ok()) return parsed.status();
   const Json& jobs = Items(*parsed, "jobs");
-  if (jobs.empty()) return std::string("no jobs; the first worker of one creates it\n");
+  if (jobs.empty()) {
+    return NotReady(*parsed) + "no jobs; the first worker of one creates it\n";
+  }
   Table table;
   table.Add({"JOB", "PHASE", "GENERATION", "WORKERS", "STEP", "LOSS"});
   for (const Json& job : jobs) {
@@ -202,7 +210,7 @@ Result<std::string> RenderJobs(std::string_view json) {
                Text(job, "world_size"), Text(job, "committed"),
                fmt::format("{:.4f}", Number(job, "loss"))});
   }
-  std::string out;
+  std::string out = NotReady(*parsed);
   table.AppendTo(&out);
   return out;
 }

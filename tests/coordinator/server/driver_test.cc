@@ -116,6 +116,38 @@ TEST_F(DriverTest, AFailedBatchIsOfferedAgainAndNothingIsSentMeanwhile) {
   EXPECT_EQ(driver_->counts().persist_failures, 1U);
 }
 
+TEST_F(DriverTest, WhileTheStoreFailsHeartbeatsAreAcknowledgedAndNothingElseIs) {
+  Begin();
+  auto channel = std::make_shared<FakeChannel>();
+  const SessionId session = driver_->Open(channel);
+  driver_->Receive(session, TestHello("a", "w0"));
+  ASSERT_TRUE(RunUntil([&] { return !channel->sent.empty(); }));
+  store_.hold = true;
+  const auto late = Join("b", "w0");
+  Settle();
+  store_.Answer(ResourceExhausted("index volume full"));
+  ASSERT_TRUE(RunUntil([&] { return !driver_->ready().ok(); }));
+
+  const std::size_t before = channel->sent.size();
+  for (const std::int64_t sequence : {1, 2}) {
+    Heartbeat beat;
+    beat.sequence = sequence;
+    driver_->Receive(session, beat);
+  }
+  ASSERT_EQ(channel->sent.size(), before + 2);
+  EXPECT_NE(channel->sent.back().find("\"type\":\"ack\""), std::string::npos)
+      << channel->sent.back();
+  EXPECT_TRUE(late->sent.empty());
+
+  // Space again: all that waited goes out, once.
+  ASSERT_TRUE(RunUntil([&] { return !store_.offers.empty(); }));
+  store_.hold = false;
+  store_.Answer(Status());
+  ASSERT_TRUE(RunUntil([&] { return driver_->ready().ok(); }));
+  EXPECT_EQ(late->sent.size(), 1U);
+  EXPECT_EQ(channel->sent.size(), before + 2);
+}
+
 TEST_F(DriverTest, AfterStopNothingGoesOut) {
   store_.hold = true;
   Begin();

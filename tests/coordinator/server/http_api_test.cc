@@ -76,6 +76,17 @@ TEST(HttpApi, SaysThatItLivesAndWhetherItIsReady) {
   EXPECT_EQ(Get("/livez", failing).status, 200);
 }
 
+TEST(HttpApi, SaysWithEachJobThatDecisionsCannotBeStored) {
+  ApiSource failing = TestSource();
+  failing.ready = [] { return ResourceExhausted("index volume full: /data"); };
+  for (const char* target : {"/v1/jobs", "/v1/jobs/b:1"}) {
+    EXPECT_EQ(Json::parse(Get(target, failing).body).value("not_ready", ""),
+              "index volume full: /data")
+        << target;
+    EXPECT_FALSE(Json::parse(Get(target).body).contains("not_ready")) << target;
+  }
+}
+
 TEST(HttpApi, ListsJobs) {
   const HttpResponse response = Get("/v1/jobs");
   EXPECT_EQ(response.content_type, "application/json");

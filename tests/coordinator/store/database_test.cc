@@ -55,26 +55,6 @@ std::string ValueOf(const Database& database, Family family, const std::string& 
   return value.ok() && value->has_value() ? **value : "(none)";
 }
 
-// While it lives, no file of this process can grow beyond `bytes`: writes fail with EFBIG.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const struct rlimit limit = {.rlim_cur = bytes, .rlim_max = before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  void (*handler_)(int);
-  struct rlimit before_ {};
-};
-
 TEST_F(DatabaseTest, WhatIsWrittenIsThereAfterReopening) {
   const std::string binary("k\0\xff", 3);
   {

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
+#include <csignal>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -30,6 +32,26 @@ class StoreTest : public ::testing::Test {
 [[nodiscard]] JobRecord RecordOf(const std::string& job, std::int64_t number);
 [[nodiscard]] CheckpointEntry EntryOf(const std::string& job, std::int64_t step,
                                       std::int64_t generation);
+// While it lives, no file of this process can grow beyond `bytes`: writes fail with EFBIG.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const struct rlimit limit = {.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  void (*handler_)(int);
+  struct rlimit before_ {};
+};
+
 // The steps of the entries.
 [[nodiscard]] std::vector<std::int64_t> StepsOf(const std::vector<CheckpointEntry>& entries);
 

@@ -168,6 +168,37 @@ TEST_F(StoreWriterTest, NothingIsWrittenAfterAFailureUntilResumed) {
   EXPECT_EQ(names, (std::vector<std::string>{"before", "blocker", "resumed"}));
 }
 
+// A disk that takes no more, and then does: what had failed becomes durable, in order and once.
+TEST_F(StoreWriterTest, WhatFailedIsWrittenOnceThereIsRoom) {
+  const JobName job("job");
+  CheckpointEntry large = EntryOf("job", 2, 1);
+  large.record.files.clear();
+  large.record.world_size = 8000;
+  for (std::int32_t rank = 0; rank < large.record.world_size; ++rank) {
+    large.record.files.push_back({"r" + std::to_string(rank), 100, 7, Rank(rank)});
+  }
+  ASSERT_TRUE(WriteNow({PutCheckpoint{job, EntryOf("job", 1, 1)}}).ok());
+  const Batch replacing = {DropCheckpoint{job, EntryOf("job", 1, 1).record.key},
+                           PutCheckpoint{job, large}};
+  {
+    const FileSizeLimit limit(256 << 10U);
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      EXPECT_FALSE(WriteNow(replacing).ok());
+      EXPECT_FALSE(WriteNow({PutJob{RecordOf("job", 3)}}).ok()) << "nothing overtakes it";
+      writer_->Resume();
+    }
+  }
+  EXPECT_TRUE(WriteNow(replacing).ok());
+  EXPECT_TRUE(WriteNow({PutJob{RecordOf("job", 3)}}).ok());
+  EXPECT_GE(writer_->stats().reopenings, 1);
+  writer_.reset();
+  const auto jobs = OpenJournal()->LoadAll();
+  ASSERT_TRUE(jobs.ok()) << jobs.status().ToString();
+  ASSERT_EQ(jobs->size(), 1U);
+  EXPECT_EQ((*jobs)[0].record, RecordOf("job", 3));
+  EXPECT_EQ((*jobs)[0].checkpoints, std::vector{large});
+}
+
 TEST_F(StoreWriterTest, ACallbackMayEnqueue) {
   std::promise<Status> done;
   ASSERT_TRUE(writer_

@@ -43,6 +43,13 @@ constexpr char kRunning[] = R"json({
      "complete": false}],
   "saves_aborted": 1, "reforms": 2})json";
 
+TEST(RenderJobTest, SaysFirstWhyTheCoordinatorCannotStoreItsDecisions) {
+  const std::string line = "coordinator: index volume full: /data: free space there\n";
+  const std::string field = R"("not_ready":"index volume full: /data: free space there")";
+  EXPECT_EQ(*RenderJobs("{\"jobs\":[]," + field + "}"), line + *RenderJobs(R"({"jobs":[]})"));
+  EXPECT_EQ(*RenderJob("{\"job\":\"a\"," + field + "}"), line + *RenderJob(R"({"job":"a"})"));
+}
+
 TEST(RenderJobTest, Screen) {
   const auto text = RenderJob(kRunning);
   ASSERT_TRUE(text.ok()) << text.status().ToString();
