@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdarg>
 #include <cstddef>
 #include <exception>
 #include <string_view>
@@ -24,6 +25,14 @@ const std::string kFormatKey = "format";
 const std::string kFormat = "2";
 // Below this an opening, which writes a table and a manifest, would fail half-way.
 constexpr std::uint64_t kMinFreeBytes = std::uint64_t{4} << 20U;
+
+// RocksDB's own log would lie on the same volume, and once it could not be written there, the next
+// line in it ends the process (an assertion, in Debian's build). What matters comes as a status.
+class NoLog : public rocksdb::Logger {
+ public:
+  using rocksdb::Logger::Logv;
+  void Logv(const char* /*format*/, va_list /*arguments*/) override {}
+};
 
 rocksdb::Options OpenOptions() {
   rocksdb::Options options;
@@ -40,9 +49,7 @@ rocksdb::Options OpenOptions() {
   options.max_total_wal_size = std::size_t{8} << 20U;
   options.compression = rocksdb::kNoCompression;
   options.max_background_jobs = 2;
-  options.keep_log_file_num = 4;
-  options.max_log_file_size = std::size_t{1} << 20U;
-  options.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
+  options.info_log = std::make_shared<NoLog>();
   options.stats_dump_period_sec = 0;
   options.stats_persist_period_sec = 0;
   return options;
