@@ -14,6 +14,9 @@ namespace {
 // Directories without a usable manifest are looked at too.
 constexpr std::size_t kMaxRead = 8 * kMaxFound;
 
+// No coordinator counts so far: such a name is somebody's mistake.
+constexpr std::int64_t kTooHigh = std::int64_t{1} << 40U;
+
 }  // namespace
 
 Result<std::optional<Found>> DiscoverCheckpoints(FileSystem& fs, const std::string& root,
@@ -22,7 +25,8 @@ Result<std::optional<Found>> DiscoverCheckpoints(FileSystem& fs, const std::stri
   if (!names.ok()) return names.status();
   std::vector<CheckpointKey> keys;
   for (const std::string& name : *names) {
-    if (const std::optional<CheckpointKey> key = ParseDirectoryName(name)) keys.push_back(*key);
+    const std::optional<CheckpointKey> key = ParseDirectoryName(name);
+    if (key && key->generation.value() < kTooHigh) keys.push_back(*key);
   }
   if (keys.empty()) return std::optional<Found>();
   std::sort(keys.rbegin(), keys.rend(), CommittedBefore);
@@ -34,6 +38,8 @@ Result<std::optional<Found>> DiscoverCheckpoints(FileSystem& fs, const std::stri
     const Result<Manifest> manifest = ReadManifest(fs, root, DirectoryName(key));
     const Code code = manifest.status().code();
     if (code == Code::kNotFound || code == Code::kDataLoss) continue;
+    // Older than one that can be read, it is not needed; otherwise somebody has to look at it.
+    if (!manifest.ok() && !found.checkpoints.empty()) break;
     if (!manifest.ok()) return manifest.status();
     const CheckpointRecord& record = manifest->record;
     if (record.job != job.value() || record.key != key) continue;

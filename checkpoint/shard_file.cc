@@ -107,7 +107,7 @@ Status ShardFile::CheckIdentity(const CheckpointRecord& record, const FileRecord
   }
   const Result<std::vector<StoredTensor>> layout =
       LayoutOf(record.tensors, file.rank, record.world_size, file.listed);
-  if (!layout.ok()) return layout.status();
+  if (!layout.ok()) return DataLoss(fmt::format("{}: {}", path_, layout.status().message()));
   const bool first = file.rank == Rank(0);
   const bool same_aliases =
       header_.aliases == (first ? AliasesIn(record.tensors) : std::vector<StoredAlias>());

@@ -203,12 +203,19 @@ Result<std::uint64_t> WriteManifest(FileSystem& fs, const std::string& root,
   const Result<Manifest> written = DecodeManifest(*text);
   if (!written.ok()) return written.status();
   const std::string directory = JoinPath(root, record.directory);
+  const std::string path = JoinPath(directory, std::string(kManifestName));
+  // Another worker that had the same order may have written it, and died before it could say so.
+  const Result<std::string> there = ReadWhole(fs, path, kMaxManifestBytes);
+  if (!there.ok() && there.status().code() != Code::kNotFound) return there.status();
+  if (there.ok() && *there == *text) {
+    MUSTER_RETURN_IF_ERROR(fs.SyncDirectory(directory));
+    return written->digest;
+  }
   Result<FreshFile> fresh = CreateTemporary(fs, directory, std::string(kManifestName));
   if (!fresh.ok()) return fresh.status();
   MUSTER_RETURN_IF_ERROR(FillOrRemove(fs, *fresh, [&text](WritableFile& file) {
     return file.WriteAt(0, std::as_bytes(std::span(*text)));
   }));
-  const std::string path = JoinPath(directory, std::string(kManifestName));
   if (const Status status = fs.Rename(fresh->path, path); !status.ok()) {
     static_cast<void>(fs.Unlink(fresh->path));
     return status;

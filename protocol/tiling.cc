@@ -15,7 +15,8 @@ Status CheckTiling(const std::vector<TensorSpec>& tensors, const std::vector<Fil
   for (const FileRecord& file : files) {
     for (const ListedBox& part : file.listed) {
       const auto boxes = listed.find(static_cast<std::size_t>(part.tensor));
-      if (boxes == listed.end()) {
+      if (boxes == listed.end() || part.box.empty() ||
+          !Fits(part.box, tensors[boxes->first].shape)) {
         return InvalidArgument(fmt::format("file {} lists the box {} of tensor {}, which has none",
                                            file.name, part.box.ToString(), part.tensor));
       }

@@ -174,7 +174,9 @@ CheckpointTracker::Progress CheckpointTracker::Complete(const JobRecord& record,
   entry.record.tensors = record.spec.tensors;
   for (const auto& [rank, file] : save.files) {
     entry.record.files.push_back(file);
-    entry.record.bytes += file.bytes;
+    if (__builtin_add_overflow(entry.record.bytes, file.bytes, &entry.record.bytes)) {
+      return GiveUp(key, "its files cannot have so many bytes");
+    }
   }
   if (const Status tiled = CheckTiling(record.spec.tensors, entry.record.files); !tiled.ok()) {
     return GiveUp(key, tiled.message());

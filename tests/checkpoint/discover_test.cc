@@ -4,7 +4,9 @@
 
 #include <vector>
 
+#include "checkpoint/digest.h"
 #include "checkpoint/format.h"
+#include "protocol/ids.h"
 #include "protocol/limits.h"
 #include "tests/checkpoint/memory_disk.h"
 #include "tests/checkpoint/support.h"
@@ -73,6 +75,22 @@ TEST_F(Discover, ABoundedNumberOfTheNewest) {
   ASSERT_EQ(found->checkpoints.size(), kMaxFound);
   EXPECT_EQ(found->checkpoints.front().key, Key(4, 1));
   EXPECT_EQ(found->checkpoints.back().key, Key(most + 3, 1));
+}
+
+// A manifest of another version of the format is in the way only when nothing newer can be read,
+// and a directory with a number that no coordinator gives is not counted.
+TEST_F(Discover, WhatCannotBeRead) {
+  for (const CheckpointKey& key : {Key(10, 1), Key(20, 1)}) Put(key);
+  ASSERT_TRUE(disk_.MakeDirectory("/c/s000000000001-g9999999999999999").ok());
+  std::string other = R"({"muster_manifest":99,"checkpoint":{},"digest":")";
+  other += ToHex(DigestOf(other)) + "\"}\n";
+  disk_.Overwrite(Manifest(Key(10, 1)), other);
+  const std::optional<Found> found = Run(job_);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->highest, Generation(1));
+  EXPECT_EQ(KeysOf(*found), std::vector<CheckpointKey>{Key(20, 1)});
+  disk_.Overwrite(Manifest(Key(20, 1)), other);
+  EXPECT_EQ(DiscoverCheckpoints(disk_, "/c", job_).status().code(), Code::kFailedPrecondition);
 }
 
 }  // namespace

@@ -247,6 +247,11 @@ TEST(Tiling, LooksAtListedBoxesAlone) {
   files[1].listed.push_back({0, Box{{{3, 4}, {3, 4}}}});
   EXPECT_NE(CheckTiling(tensors, files).message().find("tensor a"), std::string::npos);
   files[1].listed.pop_back();
+  for (const Box& bad : {Box{{{5, 5}}}, Box{{{1, 1}, {0, 4}}}, Box{{{0, 4}, {0, 5}}}}) {
+    files[1].listed.push_back({0, bad});
+    EXPECT_EQ(CheckTiling(tensors, files).code(), Code::kInvalidArgument) << bad.ToString();
+    files[1].listed.pop_back();
+  }
   files[1].listed.push_back({1, Box{{{0, 4}}}});  // cut by rule: nothing to list
   EXPECT_EQ(CheckTiling(tensors, files).code(), Code::kInvalidArgument);
 }
