@@ -102,12 +102,13 @@ struct Database::Handles {
   }
 };
 
-Database::Database(std::string directory) : directory_(std::move(directory)) {}
+Database::Database(std::string directory, rocksdb::Env* env)
+    : directory_(std::move(directory)), env_(env) {}
 Database::~Database() = default;
 
-Result<std::unique_ptr<Database>> Database::Open(const std::string& directory) {
+Result<std::unique_ptr<Database>> Database::Open(const std::string& directory, rocksdb::Env* env) {
   MUSTER_RETURN_IF_ERROR(PrepareDirectory(directory));
-  std::unique_ptr<Database> database(new Database(directory));
+  std::unique_ptr<Database> database(new Database(directory, env));
   MUSTER_RETURN_IF_ERROR(database->OpenHandles());
   MUSTER_RETURN_IF_ERROR(database->CheckFormat());
   return database;
@@ -116,7 +117,8 @@ Result<std::unique_ptr<Database>> Database::Open(const std::string& directory) {
 Status Database::OpenHandles() {
   try {
     std::vector<rocksdb::ColumnFamilyDescriptor> descriptors;
-    const rocksdb::Options options = OpenOptions();
+    rocksdb::Options options = OpenOptions();
+    if (env_ != nullptr) options.env = env_;
     for (const char* name : kFamilyNames) descriptors.emplace_back(name, options);
     std::vector<rocksdb::ColumnFamilyHandle*> families;
     rocksdb::DB* db = nullptr;

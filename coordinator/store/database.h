@@ -14,6 +14,10 @@
 
 #include "protocol/status.h"
 
+namespace rocksdb {
+class Env;
+}
+
 namespace muster::store {
 
 enum class Family { kMeta, kJobs, kCheckpoints };
@@ -36,7 +40,9 @@ class Database {
   //   kPermissionDenied    not writable
   //   kResourceExhausted   disk full
   //   kDataLoss            damaged
-  [[nodiscard]] static Result<std::unique_ptr<Database>> Open(const std::string& directory);
+  // `env` is what RocksDB calls for files, not owned, null for its own: tests give one that fails.
+  [[nodiscard]] static Result<std::unique_ptr<Database>> Open(const std::string& directory,
+                                                              rocksdb::Env* env = nullptr);
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
@@ -62,13 +68,14 @@ class Database {
 
  private:
   struct Handles;  // of RocksDB
-  explicit Database(std::string directory);
+  Database(std::string directory, rocksdb::Env* env);
   [[nodiscard]] Status OpenHandles();
   [[nodiscard]] Status CheckFormat();
   [[nodiscard]] Status TryWrite(const std::vector<KeyChange>& changes);
   [[nodiscard]] Status Reopen();
 
   const std::string directory_;
+  rocksdb::Env* const env_;
   std::unique_ptr<Handles> handles_;  // null after a failed reopening
   std::int64_t reopenings_ = 0;
   std::int64_t bytes_written_ = 0;

@@ -68,8 +68,8 @@ struct Journal::Plan {
   Known known;
 };
 
-Result<std::unique_ptr<Journal>> Journal::Open(const std::string& directory) {
-  Result<std::unique_ptr<Database>> database = Database::Open(directory);
+Result<std::unique_ptr<Journal>> Journal::Open(const std::string& directory, rocksdb::Env* env) {
+  Result<std::unique_ptr<Database>> database = Database::Open(directory, env);
   if (!database.ok()) return database.status();
   std::unique_ptr<Journal> journal(new Journal(std::move(database).value()));
   MUSTER_RETURN_IF_ERROR(journal->LoadKnown());

@@ -57,7 +57,9 @@ struct StoredJob {
 class Journal {
  public:
   // See Database::Open for the errors; besides, kDataLoss for an index that cannot be read. Blocks.
-  [[nodiscard]] static Result<std::unique_ptr<Journal>> Open(const std::string& directory);
+  // `env` as there.
+  [[nodiscard]] static Result<std::unique_ptr<Journal>> Open(const std::string& directory,
+                                                             rocksdb::Env* env = nullptr);
 
   // All jobs, by name. Checkpoints of jobs without a record are left out. kDataLoss names the entry
   // that cannot be decoded. Blocks.

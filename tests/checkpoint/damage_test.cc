@@ -110,7 +110,7 @@ TEST_F(Damage, ByTheFileOfAnotherAttempt) {
   ExpectNoticed(1, "another attempt");
 }
 
-// A record that names valid files of another checkpoint, digests and all, is not believed either.
+// S09: a record that names valid files of another step, digests and all, is not believed either.
 TEST_F(Damage, OfTheRecord) {
   fs_.Overwrite(PathOf(0), Content(PathOf(older_, older_.files[0].name)));
   CheckpointRecord mixed = record_;

@@ -7,10 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 #include "tests/coordinator/store/store_support.h"
 
@@ -101,6 +103,7 @@ TEST_F(DatabaseTest, CreatesTheDirectoryButNotItsParents) {
   ExpectRefused(directory() + "/no/data", Code::kNotFound, "its parent does not exist");
 }
 
+// S15: a second opening by the same process does not give up the lock of the first.
 TEST_F(DatabaseTest, IsLockedWithinTheProcess) {
   const auto first = OpenDatabase();
   ASSERT_NE(first, nullptr);
@@ -109,17 +112,41 @@ TEST_F(DatabaseTest, IsLockedWithinTheProcess) {
       "is in use by another musterd (this process): stop it or choose another --data-dir");
   EXPECT_TRUE(first->Write({{Family::kJobs, "a", "1"}}).ok()) << "the first one is not harmed";
   ExpectRefused(directory(), Code::kUnavailable, "is in use by another musterd");
+  Child other("--hold", directory());
+  EXPECT_EQ(other.NextNumber(), -1) << "another process got in";
 }
 
+// S15: also when the holder is stopped and answers nothing.
 TEST_F(DatabaseTest, IsLockedBetweenProcessesUntilTheHolderDies) {
   Child holder("--hold", directory());
   ASSERT_EQ(holder.NextNumber(), 0);
+  ASSERT_EQ(::kill(holder.pid(), SIGSTOP), 0);
   ExpectRefused(directory(), Code::kUnavailable,
                 "is in use by another musterd (process " + std::to_string(holder.pid()) +
                     "): stop it or choose another --data-dir");
   ExpectRefused(directory(), Code::kUnavailable, "is in use by another musterd");
   holder.Kill();
   EXPECT_NE(OpenDatabase(), nullptr);
+}
+
+// S15: killed at any moment of much writing, it leaves little for the next opening to replay.
+TEST_F(DatabaseTest, LogsStaySmall) {
+  const std::string value(100'000, 'x');
+  const auto database = OpenDatabase();
+  ASSERT_NE(database, nullptr);
+  std::uintmax_t most = 0;
+  for (int i = 0; i < 300; ++i) {
+    ASSERT_TRUE(database->Write({{Family::kJobs, "k" + std::to_string(i % 7), value}}).ok());
+    std::uintmax_t bytes = 0;
+    std::error_code gone;
+    for (const fs::path& log : Files("", ".log")) {
+      const std::uintmax_t size = fs::file_size(log, gone);
+      if (!gone) bytes += size;
+    }
+    most = std::max(most, bytes);
+  }
+  EXPECT_GT(database->bytes_written(), 29'999'999);
+  EXPECT_LT(most, 16U << 20U) << "bytes of logs";
 }
 
 TEST_F(DatabaseTest, AFileInPlaceOfTheDirectoryIsRefused) {
