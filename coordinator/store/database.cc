@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <rocksdb/db.h>
+#include <rocksdb/env.h>
 #include <rocksdb/options.h>
 #include <rocksdb/slice.h>
 #include <rocksdb/write_batch.h>
@@ -23,11 +24,13 @@ namespace {
 constexpr std::array<const char*, 3> kFamilyNames = {"default", "jobs", "checkpoints"};
 const std::string kFormatKey = "format";
 const std::string kFormat = "2";
-// Below this an opening, which writes a table and a manifest, would fail half-way.
+// RocksDB needs as much for what it writes by itself: tables, a manifest, the next log. Refusing a
+// write before that is gone is gentler than an error in the middle of it.
 constexpr std::uint64_t kMinFreeBytes = std::uint64_t{4} << 20U;
 
-// RocksDB's own log would lie on the same volume, and once it could not be written there, the next
-// line in it ends the process (an assertion, in Debian's build). What matters comes as a status.
+// RocksDB's own log would lie on the same volume, and where the library is built with assertions,
+// as Debian's is, a second line that does not fit there ends the process. What matters in it comes
+// back as a status too.
 class NoLog : public rocksdb::Logger {
  public:
   using rocksdb::Logger::Logv;
@@ -170,21 +173,28 @@ Status Database::TryWrite(const std::vector<KeyChange>& changes) {
   }
 }
 
-Status Database::Reopen() {
-  handles_.reset();
-  ++reopenings_;
+Status Database::CheckRoom(std::size_t bytes) const {
   struct statvfs space {};
   if (::statvfs(directory_.c_str(), &space) != 0) {
     return FromErrno(errno, fmt::format("data directory {} cannot be examined", directory_));
   }
   const std::uint64_t free_bytes = std::uint64_t{space.f_bavail} * space.f_frsize;
-  if (free_bytes < kMinFreeBytes) return Full(directory_);
-  return OpenHandles();
+  // Once in the log, and once in a table.
+  return free_bytes < kMinFreeBytes + 2 * bytes ? Full(directory_) : Status();
 }
 
 Status Database::Write(const std::vector<KeyChange>& changes) {
+  std::size_t bytes = 0;
+  for (const KeyChange& change : changes) {
+    bytes += change.key.size() + (change.value.has_value() ? change.value->size() : 0);
+  }
+  MUSTER_RETURN_IF_ERROR(CheckRoom(bytes));
   if (handles_ != nullptr && TryWrite(changes).ok()) return {};
-  MUSTER_RETURN_IF_ERROR(Reopen());
+  handles_.reset();
+  ++reopenings_;
+  // The first write may have failed for want of room.
+  MUSTER_RETURN_IF_ERROR(CheckRoom(bytes));
+  MUSTER_RETURN_IF_ERROR(OpenHandles());
   return TryWrite(changes);
 }
 

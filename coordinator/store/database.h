@@ -5,6 +5,7 @@
 // its threads, and hangs (a child that calls exec at once is fine).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -51,7 +52,8 @@ class Database {
   // RocksDB refuses everything after a failed write, so then the database is closed, opened again
   // (which brings back all that was durable) and the write is tried once more. After an error the
   // changes may or may not be there at the next opening; the next Write begins with another
-  // opening.
+  // opening. While the volume has no room nothing is tried: kResourceExhausted, as long as that is
+  // so, and the write after that goes through.
   [[nodiscard]] Status Write(const std::vector<KeyChange>& changes);
 
   // The value, or nothing when the key is not there.
@@ -72,7 +74,8 @@ class Database {
   [[nodiscard]] Status OpenHandles();
   [[nodiscard]] Status CheckFormat();
   [[nodiscard]] Status TryWrite(const std::vector<KeyChange>& changes);
-  [[nodiscard]] Status Reopen();
+  // kResourceExhausted when the volume has too little space for a write of so many bytes.
+  [[nodiscard]] Status CheckRoom(std::size_t bytes) const;
 
   const std::string directory_;
   rocksdb::Env* const env_;
