@@ -124,6 +124,24 @@ Status FillShard(WritableFile& file, Writing* writing) {
   return file.WriteAt(0, aligned.padded());
 }
 
+// Are the files of the record where it says, as long as it says? Somebody may have removed the
+// directory under the ranks, and the next one made it again.
+Status CheckFilesAreThere(FileSystem& fs, const std::string& directory,
+                          const CheckpointRecord& record) {
+  for (const FileRecord& file : record.files) {
+    const std::string path = JoinPath(directory, file.name);
+    const Result<std::unique_ptr<ReadableFile>> open = fs.OpenForReading(path);
+    if (!open.ok()) return open.status();
+    const Result<std::int64_t> size = (*open)->Size();
+    if (!size.ok()) return size.status();
+    if (*size != file.bytes) {
+      return DataLoss(
+          fmt::format("{}: has {} bytes, and {} were written", path, *size, file.bytes));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status CheckRoot(FileSystem& fs, const std::string& root) {
@@ -211,6 +229,7 @@ Result<std::uint64_t> WriteManifest(FileSystem& fs, const std::string& root,
     MUSTER_RETURN_IF_ERROR(fs.SyncDirectory(directory));
     return written->digest;
   }
+  MUSTER_RETURN_IF_ERROR(CheckFilesAreThere(fs, directory, record));
   Result<FreshFile> fresh = CreateTemporary(fs, directory, std::string(kManifestName));
   if (!fresh.ok()) return fresh.status();
   MUSTER_RETURN_IF_ERROR(FillOrRemove(fs, *fresh, [&text](WritableFile& file) {

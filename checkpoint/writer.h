@@ -46,7 +46,8 @@ Status CheckRoot(FileSystem& fs, const std::string& root);
 
 // Writes the manifest of a checkpoint whose files are all durable, and returns its digest once it
 // is durable too. The manifest appears whole or not at all; writing it again writes the same bytes.
-// kInvalidArgument for a record that does not pass CheckRecord; nothing is written then.
+// kInvalidArgument for a record that does not pass CheckRecord, kNotFound or kDataLoss for one
+// whose files are not all there (S08); nothing is written then.
 [[nodiscard]] Result<std::uint64_t> WriteManifest(FileSystem& fs, const std::string& root,
                                                   const CheckpointRecord& record);
 
