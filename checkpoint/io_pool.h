@@ -29,8 +29,8 @@ class IoPool {
   // `work`, cannot make it wait for ever. `work` must not throw.
   Status ForEach(std::int64_t count, const std::function<Status(std::int64_t)>& work);
 
-  // Two keep a disk busy while one waits for it; more gain little on one disk.
-  static constexpr int kDefaultThreads = 4;
+  // Enough requests at once for a fast disk while others of them are being verified and copied.
+  static constexpr int kDefaultThreads = 8;
 
  private:
   struct Threads;

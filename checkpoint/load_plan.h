@@ -70,7 +70,7 @@ struct PlacedPiece {
 
 // What to read at once: neighbouring blocks together, over gaps that are cheaper to read than to
 // skip, up to kExtentBytes. `needed` as MergeRanges gives it.
-inline constexpr std::int64_t kExtentBytes = std::int64_t{8} << 20U;
+inline constexpr std::int64_t kExtentBytes = std::int64_t{4} << 20U;
 [[nodiscard]] std::vector<Extent> CutExtents(const std::vector<Block>& blocks,
                                              const std::vector<BlockRange>& needed);
 

@@ -69,7 +69,7 @@ struct LoadReport {
 // Fills all wanted boxes, at whatever world size the checkpoint was saved. Only the blocks that
 // hold something wanted are read, neighbouring ones at once, each is verified before a byte of it
 // is used, and every element of every buffer is accounted for. Blocks for the disk; beyond the
-// buffers it needs about 8 MiB for each thread of the pool, and the headers of 16 files. kDataLoss
+// buffers it needs about 4 MiB for each thread of the pool, and the headers of 16 files. kDataLoss
 // names the file (and the block) that is missing, damaged or of another checkpoint: the buffers
 // then hold anything, and that checkpoint is not to be used. kInvalidArgument for a record that
 // does not pass CheckRecord, or a box that does not fit.
