@@ -87,16 +87,16 @@ class Connect : public std::enable_shared_from_this<Connect> {
     // One address that swallows packets must not use up the time of those after it.
     const auto others = static_cast<std::int64_t>(endpoints_.size() - next_);
     Arm(left / (others + 1), "packets may be dropped on the way");
-    socket_.async_connect(endpoint,
-                          [self = shared_from_this(), attempt = attempt_](const ErrorCode& error) {
-                            if (self->done_ == nullptr || self->attempt_ != attempt) return;
-                            if (error) {
-                              self->last_error_ = error.message();
-                              self->TryNext();
-                            } else {
-                              self->Succeed();
-                            }
-                          });
+    socket_.async_connect(
+        endpoint, [self = shared_from_this(), attempt = attempt_](const ErrorCode& error) {
+          if (self->done_ == nullptr || self->attempt_ != attempt) return;
+          if (error || ConnectedToItself(self->socket_)) {
+            self->last_error_ = error ? error.message() : std::string("Connection refused");
+            self->TryNext();
+          } else {
+            self->Succeed();
+          }
+        });
   }
 
   void Succeed() {
@@ -179,6 +179,14 @@ void AsyncDial(IoContext& io, DialOptions options, ChannelResult done) {
                        }
                      });
                });
+}
+
+bool ConnectedToItself(const Socket& socket) {
+  ErrorCode error;
+  const Tcp::endpoint local = socket.local_endpoint(error);
+  if (error) return false;
+  const Tcp::endpoint remote = socket.remote_endpoint(error);
+  return !error && local == remote;
 }
 
 }  // namespace muster

@@ -32,4 +32,9 @@ using ConnectResult = std::function<void(Result<Socket>)>;
 void AsyncConnect(IoContext& io, const HostPort& address, std::string name, Duration timeout,
                   ConnectResult done);
 
+// Is the socket its own peer? Where nobody listens, a port from the range that the system gives to
+// connecting sockets can be the very one that it gives to the socket that connects to it: TCP then
+// connects it to itself, and keeps whoever wants to listen there from doing so.
+[[nodiscard]] bool ConnectedToItself(const Socket& socket);
+
 }  // namespace muster

@@ -154,5 +154,19 @@ TEST_F(HttpGetTest, SaysThatNothingListens) {
   EXPECT_NE(status.message().find(target), std::string::npos) << status.message();
 }
 
+// What happens by chance to a worker that tries a port on which nobody listens, done on purpose.
+TEST(SelfConnection, IsNoticed) {
+  IoContext io;
+  Socket socket(io.get_executor(), Tcp::v4());
+  socket.bind({net::ip::address_v4::loopback(), 0});
+  socket.connect(socket.local_endpoint());
+  EXPECT_TRUE(ConnectedToItself(socket));
+  Tcp::acceptor acceptor(io, {net::ip::address_v4::loopback(), 0});
+  Socket other(io.get_executor());
+  EXPECT_FALSE(ConnectedToItself(other));
+  other.connect(acceptor.local_endpoint());
+  EXPECT_FALSE(ConnectedToItself(other));
+}
+
 }  // namespace
 }  // namespace muster
