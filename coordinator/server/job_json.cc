@@ -46,11 +46,13 @@ Json WorkerJson(const WorkerView& worker) {
 }
 
 Json CheckpointJson(const CheckpointView& checkpoint) {
-  return Json{
-      {"step", checkpoint.key.step.value()}, {"generation", checkpoint.key.generation.value()},
-      {"state", NameOf(checkpoint.state)},   {"bytes", checkpoint.bytes},
-      {"world_size", checkpoint.world_size}, {"directory", checkpoint.directory},
-      {"note", checkpoint.note}};
+  return Json{{"step", checkpoint.key.step.value()},
+              {"generation", checkpoint.key.generation.value()},
+              {"state", NameOf(checkpoint.state)},
+              {"bytes", checkpoint.bytes},
+              {"world_size", checkpoint.world_size},
+              {"directory", checkpoint.directory},
+              {"note", checkpoint.note}};
 }
 
 Json BlameJson(const Blame& blame) {

@@ -105,9 +105,10 @@ Result<std::vector<std::byte>> EncodeElement(DType dtype, double value) {
     case DType::kFloat8E4M3Fnuz:
     case DType::kFloat8E5M2Fnuz:
     case DType::kComplex64:
-      return Unimplemented(fmt::format("a tensor of dtype {} cannot be filled with a value: give "
-                                       "initial bytes",
-                                       DTypeName(dtype)));
+      return Unimplemented(
+          fmt::format("a tensor of dtype {} cannot be filled with a value: give "
+                      "initial bytes",
+                      DTypeName(dtype)));
   }
   return InvalidArgument("an unknown dtype");
 }
