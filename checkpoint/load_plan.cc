@@ -33,7 +33,7 @@ Result<Target> TargetOf(const StoredLayout& layout, const CheckpointRecord& reco
   Target target;
   target.owner = layout.OwnerOf(wanted.tensor);
   target.element_bytes = SizeOf(tensor.dtype);
-  target.memory = wanted.into.data();
+  target.memory = wanted.into;
   if (wanted.strides.empty()) {
     if (std::ssize(wanted.into) != ByteCount(tensor, wanted.box) || wanted.offset != 0) {
       return InvalidArgument(fmt::format("tensor {}: the box {} has {} bytes, and its buffer {}",
@@ -69,8 +69,8 @@ Result<std::vector<Box>> TakeLive(const StoredLayout& layout, const CheckpointRe
     std::vector<Box> rest;
     for (const Box& box : missing) {
       if (const std::optional<Box> common = Intersect(box, source.box)) {
-        CopyBox(RowMajor(source.box), source.bytes, target.placement,
-                {target.memory, static_cast<std::size_t>(-1) / 2}, *common, target.element_bytes);
+        CopyBox(RowMajor(source.box), source.bytes, target.placement, target.memory, *common,
+                target.element_bytes);
         *bytes += ByteCount(tensor, *common);
       }
       for (Box& left : Subtract(box, source.box)) rest.push_back(std::move(left));
@@ -227,7 +227,7 @@ std::int64_t Scatter(const std::vector<PlacedPiece>& pieces, std::int64_t begin,
     for (cursor.Seek(lo); cursor.valid() && cursor.run().from < hi; cursor.Advance()) {
       Run run = Clip(cursor.run(), lo, hi);
       run.from -= lo;
-      CopyRun(run, source, it->target->memory, element);
+      CopyRun(run, source, it->target->memory.data(), element);
       copied += run.count * element;
     }
   }

@@ -22,7 +22,7 @@ struct Target {
   std::size_t owner = 0;  // the tensor whose bytes are stored
   std::int64_t element_bytes = 0;
   Placement placement;
-  std::byte* memory = nullptr;
+  std::span<std::byte> memory;  // not owned
 };
 
 // A part of a wanted box that one file has.
