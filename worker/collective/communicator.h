@@ -37,6 +37,8 @@ class Communicator {
   [[nodiscard]] virtual std::int32_t world_size() const = 0;
   // "tcp", "nccl" or "local".
   [[nodiscard]] virtual std::string_view backend() const = 0;
+  // Spans may lie in the memory of its device; host memory is fine as well.
+  [[nodiscard]] virtual bool takes_device_memory() const { return false; }
 
   // Combines `buffer` elementwise over all ranks, in place, the same bytes on every rank.
   // `buffer.size()` is a multiple of the element size. kBytes admits kBitOr alone.
@@ -61,7 +63,9 @@ class Communicator {
   // returns at once; may be called repeatedly and from any thread.
   virtual void Abort() = 0;
   // Waits until no call is inside the communicator any more; after ok its buffers are free and it
-  // may be destroyed. kDeadlineExceeded when `limit` passes first. REQUIRES: Abort() was called.
+  // may be destroyed. kDeadlineExceeded when `limit` passes first. kInternal when it cannot be
+  // aborted, or what it ran on is lost: then this process is of no use to the job any more.
+  // REQUIRES: Abort() was called.
   virtual Status AwaitAborted(Duration limit) = 0;
 
   // After an operation failed on one peer's account: which one.
