@@ -68,6 +68,9 @@ class Communicator {
   // REQUIRES: Abort() was called.
   virtual Status AwaitAborted(Duration limit) = 0;
 
+  // The abort has taken longer than it may ever take: nothing in this process ends it any more.
+  [[nodiscard]] virtual bool stuck() const { return false; }
+
   // After an operation failed on one peer's account: which one.
   [[nodiscard]] virtual std::optional<Rank> failed_peer() const = 0;
   // Operations begun so far; readable from any thread. What "has not entered operation N" rests on.
