@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "protocol/status.h"
@@ -30,7 +31,8 @@ class DeviceSpan {
   DeviceSpan() = default;
   DeviceSpan(T* data, std::size_t size) : data_(data), size_(size) {}
   // Implicit, as std::span does it.
-  DeviceSpan(DeviceSpan<std::remove_const_t<T>> other) requires std::is_const_v<T>
+  template <class U>
+  requires std::is_same_v<const U, T> DeviceSpan(DeviceSpan<U> other)
       : data_(other.data()), size_(other.size()) {}
   [[nodiscard]] T* data() const { return data_; }
   [[nodiscard]] std::size_t size() const { return size_; }
