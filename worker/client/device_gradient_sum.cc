@@ -59,7 +59,8 @@ class DeviceGradientSum final : public GradientSum {
               std::span<const Range> ranges) override;
   Status Add(std::int64_t, std::span<const float>) override {
     return FailedPrecondition(
-        "the gradients of this worker lie on its device (WorkerOptions::device): add device memory");
+        "the gradients of this worker lie on its device (WorkerOptions::device): add device "
+        "memory");
   }
   Status AddPart(std::int64_t leaf, std::int64_t first, DeviceSpan<const float> part,
                  DeviceStream& stream) override;
@@ -227,8 +228,7 @@ Result<std::unique_ptr<GradientSum>> MakeDeviceGradientSum(std::shared_ptr<Devic
   if (!math.ok()) return math.status();
   Result<std::unique_ptr<DeviceStream>> stream = device->MakeStream();
   if (!stream.ok()) return stream.status();
-  Result<DeviceMemory> mean =
-      device->Allocate(static_cast<std::size_t>(elements) * sizeof(float));
+  Result<DeviceMemory> mean = device->Allocate(static_cast<std::size_t>(elements) * sizeof(float));
   if (!mean.ok()) return mean.status();
   return std::unique_ptr<GradientSum>(std::make_unique<DeviceGradientSum>(
       std::move(device), std::move(*math), std::move(*stream), std::move(*mean), elements));

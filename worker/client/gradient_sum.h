@@ -14,8 +14,8 @@
 
 namespace muster::worker {
 
-// One step after the other: Open, then Add in any parts, then Reduce, then Mean. A step can be given
-// up at any point; the next Open starts over. Threads: the training thread.
+// One step after the other: Open, then Add in any parts, then Reduce, then Mean. A step can be
+// given up at any point; the next Open starts over. Threads: the training thread.
 class GradientSum {
  public:
   virtual ~GradientSum() = default;

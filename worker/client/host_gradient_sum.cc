@@ -77,14 +77,16 @@ class StagedGradientSum final : public HostGradientSum {
   }
   Status Add(std::int64_t, std::span<const float>) override {
     return FailedPrecondition(
-        "the gradients of this worker lie on its device (WorkerOptions::device): add device memory");
+        "the gradients of this worker lie on its device (WorkerOptions::device): add device "
+        "memory");
   }
   Status AddPart(std::int64_t leaf, std::int64_t first, DeviceSpan<const float> part,
                  DeviceStream& stream) override {
     const auto size = static_cast<std::int64_t>(part.size());
     if (first < 0 || size > elements_ - first || size > missing_) {
-      return InvalidArgument(fmt::format("elements [{}, {}) of a gradient of {}, of which {} are due",
-                                         first, first + size, elements_, missing_));
+      return InvalidArgument(
+          fmt::format("elements [{}, {}) of a gradient of {}, of which {} are due", first,
+                      first + size, elements_, missing_));
     }
     const std::shared_ptr<Fence> before = stream.Record();
     stream_->After(*before);
@@ -96,8 +98,8 @@ class StagedGradientSum final : public HostGradientSum {
     if (missing_ > 0) return {};
     missing_ = elements_;
     MUSTER_RETURN_IF_ERROR(stream_->Wait(kCopyLimit, nullptr));
-    return sums_->Add(leaf, {reinterpret_cast<const float*>(leaf_.data()),
-                             static_cast<std::size_t>(elements_)});
+    return sums_->Add(
+        leaf, {reinterpret_cast<const float*>(leaf_.data()), static_cast<std::size_t>(elements_)});
   }
   Result<double> Mean(double scale) override {
     Result<double> norm = HostGradientSum::Mean(scale);

@@ -17,8 +17,8 @@
 #include "worker/client/state_table.h"
 #include "worker/client/step.h"
 #include "worker/client/worker.h"
-#include "worker/collective/reduction_tree.h"
 #include "worker/collective/communicator.h"
+#include "worker/collective/reduction_tree.h"
 #include "worker/collective/tcp_listener.h"
 #include "worker/core/micro_batch_plan.h"
 

@@ -102,9 +102,7 @@ Result<std::shared_ptr<Communicator>> Runner::MakeNccl(const GenerationRecord& r
   options.progress_deadline = progress;
   options.abort_hard_deadline = abort_timeout_;
   options.abort_soft_deadline = abort_timeout_ * 2 / 3;
-  options.say = [](const std::string& line) {
-    std::fprintf(stderr, "muster: %s\n", line.c_str());
-  };
+  options.say = [](const std::string& line) { std::fprintf(stderr, "muster: %s\n", line.c_str()); };
   auto made = MakeNcclCommunicator(device_, std::move(group), std::move(options));
   if (!made.ok()) return made.status();
   connect_ = [communicator = *made] { return communicator->Connect(); };

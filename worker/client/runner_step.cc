@@ -112,11 +112,11 @@ void Runner::Complete(TrainingStep& step, const MicroBatch& batch, Contribution 
   if (!step.status_.ok() || (&step == step_.get() && broke_adding_)) return;
   if (!CheckTurn(step, batch) || !CheckContribution(step, batch, contribution)) return;
   if (part_added_ != gradient_elements_) {
-    return Misuse(step, FailedPrecondition(fmt::format(
-                            "step {}: {} of the {} elements of micro-batch {}'s gradient were "
-                            "added: add its parts before (AddPart)",
-                            step.number().value(), part_added_, gradient_elements_,
-                            batch.index())));
+    return Misuse(step,
+                  FailedPrecondition(fmt::format(
+                      "step {}: {} of the {} elements of micro-batch {}'s gradient were "
+                      "added: add its parts before (AddPart)",
+                      step.number().value(), part_added_, gradient_elements_, batch.index())));
   }
   AddScalars(step, batch, contribution);
 }

@@ -45,7 +45,8 @@
 namespace muster {
 
 // Who this worker is and what the job is. Join() checks all of it and says what is wrong. All
-// workers of a job must agree on the backend that comes of it and every field from `min_workers` to `checkpoint_keep_every`.
+// workers of a job must agree on the backend that comes of it and every field from `min_workers` to
+// `checkpoint_keep_every`.
 struct WorkerOptions {
   // Reads MUSTER_COORDINATOR, MUSTER_JOB, MUSTER_WORKER, MUSTER_NODE, MUSTER_TOKEN,
   // MUSTER_RECORD_DIR, MUSTER_DATA_ADDRESS, MUSTER_BACKEND and MUSTER_ABORT_TIMEOUT_MS into the
@@ -74,14 +75,14 @@ struct WorkerOptions {
   // Where gradients are added and reduced; null: in the host's memory. See OpenDevice()
   // (worker/collective/gpu_backend.h) and TrainingState::UseDevice().
   std::shared_ptr<Device> device;
-  // MUSTER_ABORT_TIMEOUT_MS: how long ending a hung communicator of GPUs may take. It is a matter of
-  // a second at most, unless the driver or a neighbour on the host hangs too; past it this process
-  // is given up: told to the coordinator, and killed.
+  // MUSTER_ABORT_TIMEOUT_MS: how long ending a hung communicator of GPUs may take. It is a matter
+  // of a second at most, unless the driver or a neighbour on the host hangs too; past it this
+  // process is given up: told to the coordinator, and killed.
   Duration abort_timeout = Duration::Seconds(15);
 
-  // MUSTER_BACKEND: what carries tensors between workers: "nccl" (needs a device), "tcp", or "auto":
-  // NCCL where this worker has a device and NCCL is there, otherwise TCP, with a line on stderr that
-  // says why.
+  // MUSTER_BACKEND: what carries tensors between workers: "nccl" (needs a device), "tcp", or
+  // "auto": NCCL where this worker has a device and NCCL is there, otherwise TCP, with a line on
+  // stderr that says why.
   std::string backend = "auto";
   std::int32_t min_workers = 1;    // training waits while there are fewer
   std::int32_t max_workers = 1;    // more are kept as spares

@@ -4,12 +4,12 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <map>
 #include <string>
 
 #include "protocol/check.h"
 #include "worker/collective/block_sums.h"
 #include "worker/collective/reduce.h"
+#include "worker/collective/tree_plan.h"
 
 namespace muster {
 namespace {
@@ -33,68 +33,16 @@ std::string RangeText(Range range) {
   return "[" + std::to_string(range.lo) + ", " + std::to_string(range.hi) + ")";
 }
 
-// The additions that make the root out of the nodes that the ranks hold: slot numbers (into, from)
-// in order; the sum ends in slot 0.
-struct Plan {
-  std::map<Range, std::size_t> slots;
-  std::vector<std::pair<std::size_t, std::size_t>> additions;
-
-  std::size_t Make(Range node) {
-    const auto held = slots.find(node);
-    if (held != slots.end()) return held->second;
-    MUSTER_CHECK(node.size() > 1, "a leaf that no rank holds");
-    const std::int64_t split = SplitOf(node);
-    const std::size_t left = Make({node.lo, split});
-    const std::size_t right = Make({split, node.hi});
-    additions.emplace_back(left, right);
-    return left;
-  }
-};
-
-Status CheckRanges(std::span<const Range> ranges, std::int64_t world_size, std::int64_t rank,
-                   std::int64_t leaves, Range own) {
-  if (static_cast<std::int64_t>(ranges.size()) != world_size) {
-    return InvalidArgument(std::to_string(ranges.size()) + " ranges of leaves for a world of " +
-                           std::to_string(world_size));
-  }
-  std::int64_t next = 0;
-  for (const Range range : ranges) {
-    if (range.lo != next || range.hi < range.lo) {
-      return InvalidArgument("the ranges of leaves leave a gap or overlap at " + RangeText(range) +
-                             ", where leaf " + std::to_string(next) + " is due");
-    }
-    next = range.hi;
-  }
-  if (next != leaves) {
-    return InvalidArgument("the ranges end at leaf " + std::to_string(next) + " of " +
-                           std::to_string(leaves));
-  }
-  const Range mine = ranges[static_cast<std::size_t>(rank)];
-  if (mine != own) {
-    return InvalidArgument("rank " + std::to_string(rank) + " has the leaves " + RangeText(mine) +
-                           ", but its sums are of " + RangeText(own));
-  }
-  return {};
-}
-
 // One call of ReduceTree, tile after tile.
 template <class T>
 class TreeReducer {
  public:
-  TreeReducer(Communicator& communicator, std::span<const Range> ranges,
-              const PartialSums<T>& partials)
+  TreeReducer(Communicator& communicator, TreePlan plan, const PartialSums<T>& partials)
       : communicator_(communicator),
         partials_(partials),
         size_(communicator.world_size()),
-        rank_(communicator.rank().value()) {
-    for (const Range range : ranges) {
-      const std::vector<Range> nodes = CoverByNodes(partials.leaves(), range);
-      for (const Range node : nodes) plan_.slots.emplace(node, plan_.slots.size());
-      nodes_of_.push_back(static_cast<std::int64_t>(nodes.size()));
-    }
-    slot_count_ = static_cast<std::int64_t>(plan_.slots.size());
-    plan_.Make({0, partials.leaves()});
-  }
+        rank_(communicator.rank().value()),
+        plan_(std::move(plan)) {}
 
   // The elements `tile` of the result.
   Status Reduce(Range tile, std::span<T> result) {
@@ -102,10 +50,10 @@ class TreeReducer {
       const Range cut = EvenCut(tile.size(), rank, size_);
       return Range{tile.lo + cut.lo, tile.lo + cut.hi};
     };
-    const std::int64_t held = nodes_of_[static_cast<std::size_t>(rank_)];
+    const std::int64_t held = plan_.nodes_of[static_cast<std::size_t>(rank_)];
     const std::int64_t own_size = slice(rank_).size();
     packed_.resize(static_cast<std::size_t>(held * tile.size()));
-    received_.resize(static_cast<std::size_t>(slot_count_ * own_size));
+    received_.resize(static_cast<std::size_t>(plan_.slots * own_size));
     std::vector<std::span<const std::byte>> outgoing;
     std::vector<std::span<std::byte>> incoming;
     std::vector<std::int64_t> counts;
@@ -115,7 +63,7 @@ class TreeReducer {
       const Range wanted = slice(peer);
       outgoing.push_back(std::as_bytes(Pack(wanted, held, out)));
       const auto size =
-          static_cast<std::size_t>(nodes_of_[static_cast<std::size_t>(peer)] * own_size);
+          static_cast<std::size_t>(plan_.nodes_of[static_cast<std::size_t>(peer)] * own_size);
       incoming.push_back(std::as_writable_bytes(std::span<T>(in, size)));
       in += size;
       counts.push_back(wanted.size() * static_cast<std::int64_t>(sizeof(T)));
@@ -153,9 +101,7 @@ class TreeReducer {
   const PartialSums<T>& partials_;
   const std::int64_t size_;
   const std::int64_t rank_;
-  std::vector<std::int64_t> nodes_of_;  // how many nodes each rank holds
-  Plan plan_;
-  std::int64_t slot_count_ = 0;
+  const TreePlan plan_;
   std::vector<T> packed_;    // what goes out
   std::vector<T> received_;  // the slice of every node of every rank
 };
@@ -220,9 +166,13 @@ void PartialSums<T>::Clear() {
 template <class T>
 Status ReduceTree(Communicator& communicator, std::span<const Range> ranges,
                   const PartialSums<T>& partials, std::span<T> result) {
-  if (partials.leaves() < 1) return InvalidArgument("a sum over no micro-batches");
-  MUSTER_RETURN_IF_ERROR(CheckRanges(ranges, communicator.world_size(), communicator.rank().value(),
-                                     partials.leaves(), partials.range()));
+  if (static_cast<std::int32_t>(ranges.size()) != communicator.world_size()) {
+    return InvalidArgument(std::to_string(ranges.size()) + " ranges of leaves for a world of " +
+                           std::to_string(communicator.world_size()));
+  }
+  Result<TreePlan> plan =
+      TreePlan::Of(partials.leaves(), ranges, communicator.rank().value(), partials.range());
+  if (!plan.ok()) return plan.status();
   if (!partials.complete()) {
     return FailedPrecondition("not all micro-batches of " + RangeText(partials.range()) +
                               " have been added");
@@ -232,7 +182,7 @@ Status ReduceTree(Communicator& communicator, std::span<const Range> ranges,
     return InvalidArgument("a result of " + std::to_string(result.size()) + " values for sums of " +
                            std::to_string(elements));
   }
-  TreeReducer<T> reducer(communicator, ranges, partials);
+  TreeReducer<T> reducer(communicator, std::move(*plan), partials);
   const std::int64_t tile = kTileBytes / static_cast<std::int64_t>(sizeof(T));
   std::int64_t done = 0;
   do {  // at least once: an empty sum is a meeting of all ranks too
