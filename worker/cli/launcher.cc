@@ -71,7 +71,6 @@ std::vector<std::pair<std::string, std::string>> WorkerEnvironment(const Launche
           {"MUSTER_JOB", options.job},
           {"MUSTER_NODE", options.node},
           {"MUSTER_WORKER", fmt::format("{}-{}", options.node, local_rank)},
-          {"MUSTER_LOCAL_RANK", std::to_string(local_rank)},
           {"LOCAL_RANK", std::to_string(local_rank)},
           {"LOCAL_WORLD_SIZE", std::to_string(options.workers)}};
 }
