@@ -144,7 +144,7 @@ Result<Kernel> CudaDevice::Find(std::span<const unsigned char> image, const std:
 }
 
 Status CudaDevice::PrepareCheck() {
-  Result<Kernel> probe = Find(DeviceKernelImage(), "muster_probe");
+  Result<Kernel> probe = Find(device_kernels::image(), device_kernels::kProbe);
   if (!probe.ok()) return probe.status();
   probe_ = *probe;
   MUSTER_RETURN_IF_ERROR(
