@@ -38,6 +38,12 @@ class Communicator {
   // "tcp", "nccl" or "local".
   [[nodiscard]] virtual std::string_view backend() const = 0;
 
+  // May buffers lie in the memory of this communicator's device? Those of the host are fine as
+  // well then, in any mixture, and every operation still blocks until its part is done. Work of
+  // other streams on such buffers must have run before the call. Otherwise all buffers lie in the
+  // host's memory.
+  [[nodiscard]] virtual bool takes_device_memory() const { return false; }
+
   // Combines `buffer` elementwise over all ranks, in place, the same bytes on every rank.
   // `buffer.size()` is a multiple of the element size. kBytes admits kBitOr alone.
   virtual Status AllReduce(std::span<std::byte> buffer, ElementType type, ReduceOp op) = 0;
