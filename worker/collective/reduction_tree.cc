@@ -8,6 +8,7 @@
 #include <string>
 
 #include "protocol/check.h"
+#include "worker/collective/block_sums.h"
 #include "worker/collective/reduce.h"
 
 namespace muster {
@@ -30,14 +31,6 @@ void Cover(Range node, Range range, std::vector<Range>& nodes) {
 
 std::string RangeText(Range range) {
   return "[" + std::to_string(range.lo) + ", " + std::to_string(range.hi) + ")";
-}
-
-// Are a and b, neighbours and nodes both, the two children of one node of the tree over
-// [0, leaves)?
-bool Siblings(std::int64_t leaves, Range a, Range b) {
-  if (SplitOf({a.lo, b.hi}) != a.hi) return false;
-  const std::vector<Range> cover = CoverByNodes(leaves, {a.lo, b.hi});
-  return cover.size() == 1;
 }
 
 // The additions that make the root out of the nodes that the ranks hold: slot numbers (into, from)
@@ -183,64 +176,45 @@ std::vector<Range> CoverByNodes(std::int64_t leaves, Range range) {
 
 template <class T>
 PartialSums<T>::PartialSums(std::int64_t leaves, Range range, std::int64_t elements)
-    : leaves_(leaves), range_(range), elements_(elements), next_(range.lo) {
-  MUSTER_CHECK(0 <= range.lo && range.lo <= range.hi && range.hi <= leaves && elements >= 0,
-               "a range of leaves lies within all leaves");
+    : elements_(elements), stack_(leaves, range) {
+  MUSTER_CHECK(elements >= 0, "a vector has no fewer than 0 elements");
 }
 
 template <class T>
-std::span<T> PartialSums<T>::Values(const Buffer& buffer) const {
-  return {buffer.get(), static_cast<std::size_t>(elements_)};
+std::span<T> PartialSums<T>::Values(std::size_t index) const {
+  return {buffers_[index].get(), static_cast<std::size_t>(elements_)};
 }
 
 template <class T>
 std::span<const T> PartialSums<T>::values(std::size_t index) const {
-  return Values(sums_[index].values);
+  return Values(index);
 }
 
 template <class T>
 Status PartialSums<T>::Add(std::int64_t leaf, std::span<const T> values) {
-  if (complete() || leaf != next_) {
-    return FailedPrecondition(
-        "micro-batch " + std::to_string(leaf) + " was added where " +
-        (complete() ? "none is due any more" : std::to_string(next_) + " is due") + "; each of " +
-        RangeText(range_) + " is added once, in order");
-  }
+  MUSTER_RETURN_IF_ERROR(stack_.CheckTurn(leaf));
   if (static_cast<std::int64_t>(values.size()) != elements_) {
     return InvalidArgument("micro-batch " + std::to_string(leaf) + " has " +
                            std::to_string(values.size()) + " values instead of " +
                            std::to_string(elements_));
   }
-  ++next_;
-  Range node{leaf, leaf + 1};
-  if (!sums_.empty() && Siblings(leaves_, sums_.back().node, node)) {
-    AddInto(Values(sums_.back().values), values);
-    sums_.back().node.hi = node.hi;
-  } else {
-    if (spare_.empty()) {
-      spare_.push_back(std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(elements_)));
+  const LeafStack::Fold fold = stack_.NextFold();
+  if (fold.opens) {
+    if (buffers_.size() == fold.sum) {
+      buffers_.push_back(std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(elements_)));
     }
-    sums_.push_back({node, std::move(spare_.back())});
-    spare_.pop_back();
-    std::ranges::copy(values, sums_.back().values.get());
+    std::ranges::copy(values, Values(fold.sum).begin());
+  } else {
+    AddInto(Values(fold.sum), values);
   }
-  while (sums_.size() >= 2) {
-    Sum& left = sums_[sums_.size() - 2];
-    Sum& right = sums_.back();
-    if (!Siblings(leaves_, left.node, right.node)) break;
-    AddInto(Values(left.values), Values(right.values));
-    left.node.hi = right.node.hi;
-    spare_.push_back(std::move(right.values));
-    sums_.pop_back();
-  }
+  for (std::size_t i = fold.sum; i > fold.sum - fold.merges; --i) AddInto(Values(i - 1), Values(i));
+  stack_.Advance();
   return {};
 }
 
 template <class T>
 void PartialSums<T>::Clear() {
-  next_ = range_.lo;
-  for (Sum& sum : sums_) spare_.push_back(std::move(sum.values));
-  sums_.clear();
+  stack_.Clear();
 }
 
 template <class T>
@@ -270,19 +244,16 @@ Status ReduceTree(Communicator& communicator, std::span<const Range> ranges,
 }
 
 double NormSquared(std::span<const float> values) {
-  constexpr std::size_t kBlock = 4096;
-  constexpr std::size_t kLanes = 8;
-  // Of each block whose sum is not part of a greater one yet: how many blocks, and the sum.
-  std::vector<std::pair<std::uint64_t, double>> stack;
-  for (std::size_t start = 0; start < values.size(); start += kBlock) {
+  BlockSums sums;
+  for (std::size_t start = 0; start < values.size(); start += kSumBlock) {
     const std::span<const float> block =
-        values.subspan(start, std::min(kBlock, values.size() - start));
+        values.subspan(start, std::min(kSumBlock, values.size() - start));
     // Lanes that do not depend on each other, so that the loop becomes vector instructions without
     // changing its result.
-    std::array<double, kLanes> lanes{};
+    std::array<double, kSumLanes> lanes{};
     std::size_t i = 0;
-    for (; i + kLanes <= block.size(); i += kLanes) {
-      for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    for (; i + kSumLanes <= block.size(); i += kSumLanes) {
+      for (std::size_t lane = 0; lane < kSumLanes; ++lane) {
         const auto value = static_cast<double>(block[i + lane]);
         lanes[lane] += value * value;
       }
@@ -291,21 +262,10 @@ double NormSquared(std::span<const float> values) {
       const auto value = static_cast<double>(block[i]);
       lanes[lane] += value * value;
     }
-    stack.emplace_back(1, ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-                              ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7])));
-    while (stack.size() >= 2 && stack[stack.size() - 2].first == stack.back().first) {
-      stack[stack.size() - 2].second += stack.back().second;
-      stack[stack.size() - 2].first *= 2;
-      stack.pop_back();
-    }
+    sums.Add(((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+             ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7])));
   }
-  // The rest of the tree: from the end, as SplitOf cuts a ragged size.
-  double sum = 0;
-  while (!stack.empty()) {
-    sum = stack.back().second + sum;
-    stack.pop_back();
-  }
-  return sum;
+  return sums.Total();
 }
 
 template class PartialSums<float>;
