@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <random>
 
 #include "checkpoint/layout.h"
 #include "protocol/prng.h"
+#include "worker/collective/gpu_backend.h"
 
 namespace muster {
 
@@ -29,6 +32,15 @@ WorkerOptions WorkerOptions::FromEnvironment() {
   options.token = FromEnv("MUSTER_TOKEN");
   options.record_directory = FromEnv("MUSTER_RECORD_DIR");
   options.data_address = FromEnv("MUSTER_DATA_ADDRESS");
+  options.backend = FromEnv("MUSTER_BACKEND", options.backend);
+  const std::string abort_timeout = FromEnv("MUSTER_ABORT_TIMEOUT_MS");
+  if (!abort_timeout.empty()) {
+    std::int64_t millis = -1;  // what is no number is refused by Join()
+    const char* end = abort_timeout.data() + abort_timeout.size();
+    const auto [rest, error] = std::from_chars(abort_timeout.data(), end, millis);
+    if (error != std::errc() || rest != end) millis = -1;
+    options.abort_timeout = Duration::Millis(millis);
+  }
   return options;
 }
 
@@ -60,6 +72,10 @@ Status CheckOptions(const WorkerOptions& options, const StateTable& table) {
   if (options.connect_timeout < Duration()) {
     return InvalidArgument("connect_timeout must not be negative");
   }
+  if (options.abort_timeout < Duration::Millis(1)) {
+    return InvalidArgument(
+        "abort_timeout (MUSTER_ABORT_TIMEOUT_MS) must be a number of at least 1 ms");
+  }
   if (options.gradient_elements < 0) {
     return InvalidArgument("gradient_elements must not be negative; 0 derives it from the state");
   }
@@ -80,6 +96,25 @@ Status CheckOptions(const WorkerOptions& options, const StateTable& table) {
         options.checkpoint_directory));
   }
   return checkpoint::CheckTensors(table.Specs());
+}
+
+Result<Backend> BackendOf(const WorkerOptions& options) {
+  const bool chosen = options.backend == "nccl";
+  if (!chosen && options.backend != "auto" && options.backend != "tcp") {
+    return InvalidArgument(fmt::format("backend '{}': it is auto, nccl or tcp", options.backend));
+  }
+  if (options.backend == "tcp") return Backend::kTcp;
+  if (options.device == nullptr) {
+    if (!chosen) return Backend::kTcp;
+    return FailedPrecondition(
+        "backend nccl needs a GPU: set WorkerOptions::device (OpenDevice), or use backend tcp");
+  }
+  const Status usable = NcclUsable();
+  if (usable.ok()) return Backend::kNccl;
+  if (chosen) return usable;
+  std::fprintf(stderr, "muster: NCCL is off, gradients go over TCP: %s\n",
+               usable.message().c_str());
+  return Backend::kTcp;
 }
 
 Identity IdentityOf(const WorkerOptions& options, const StateTable& table) {

@@ -13,6 +13,8 @@ namespace muster::worker {
 
 // Checks the options as far as that is possible without the coordinator, which checks the rest.
 [[nodiscard]] Status CheckOptions(const WorkerOptions& options, const StateTable& table);
+// What carries the tensors of this worker; loads NCCL, if it comes to that.
+[[nodiscard]] Result<Backend> BackendOf(const WorkerOptions& options);
 // This machine, as people know it.
 [[nodiscard]] std::string HostName();
 // Names and numbers of this process; the data plane's address is left empty.

@@ -62,6 +62,8 @@ class NcclCommunicator final : public DeviceCommunicator {
   void Abort() override;
   Status AwaitAborted(Duration limit) override;
 
+  [[nodiscard]] bool stuck() const override { return handle_.stuck(); }
+
   // NCCL does not say on whose account an operation failed.
   [[nodiscard]] std::optional<Rank> failed_peer() const override { return std::nullopt; }
   [[nodiscard]] std::uint64_t operations_begun() const override { return operations_.load(); }

@@ -137,6 +137,12 @@ void NcclHandle::Abort() {
 
 const std::atomic<bool>& NcclHandle::interrupted() const { return shared_->interrupted; }
 
+bool NcclHandle::stuck() const {
+  const std::scoped_lock lock(shared_->mutex);
+  return shared_->interrupted && !shared_->done &&
+         Clock::now() >= shared_->requested + Nanos(shared_->options.abort_hard_deadline);
+}
+
 Status NcclHandle::AwaitAborted(Duration limit) {
   Shared& shared = *shared_;
   std::unique_lock lock(shared.mutex);

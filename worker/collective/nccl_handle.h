@@ -52,6 +52,8 @@ class NcclHandle {
   // Ok when the abort is done and the device still computes. kDeadlineExceeded after `limit`.
   // kInternal: past the hard deadline, or the device is lost; then this process is of no use.
   Status AwaitAborted(Duration limit);
+  // The hard deadline has passed without an end of the abort.
+  [[nodiscard]] bool stuck() const;
   // Raised by Abort(), before anything is done about it.
   [[nodiscard]] const std::atomic<bool>& interrupted() const;
 
