@@ -84,14 +84,13 @@ class HostStream final : public DeviceStream {
   Status Wait(Duration, const std::atomic<bool>* interrupted) override {
     const HostDevice::Lock lock(device_->mutex_);
     MUSTER_RETURN_IF_ERROR(status_);
-    while (queue_.run < queue_.put) {
+    for (;;) {
+      const bool over = queue_.run >= queue_.put;
+      if (interrupted != nullptr && interrupted->load()) return Interrupted("the wait was ended");
       MUSTER_RETURN_IF_ERROR(device_->broken_);
-      if (interrupted != nullptr && interrupted->load()) {
-        return Interrupted("the stream was given up with work left");
-      }
+      if (over) return {};
       device_->RunOne(queue_, queue_.put);
     }
-    return device_->broken_;
   }
 
  private:
@@ -113,7 +112,7 @@ HostDevice::~HostDevice() {
 
 void HostDevice::Break(const std::string& reason) {
   const Lock lock(mutex_);
-  broken_ = DataLoss(reason);
+  broken_ = Internal(reason);
 }
 
 namespace {

@@ -36,7 +36,7 @@ class HostDevice final : public Device {
   ~HostDevice() override;
 
   // As a sticky error of a GPU: nothing runs any more, and every Wait(), Passed() and Check()
-  // returns kDataLoss with this reason.
+  // returns kInternal with this reason.
   void Break(const std::string& reason);
   // Bytes of device memory and of pinned memory that are allocated now.
   [[nodiscard]] std::size_t allocated() const;

@@ -226,7 +226,9 @@ void Runner::TakeSnapshotFor(const CheckpointKey& key, bool needed) {
 void Runner::PrepareSaves() {
   if (identity_.spec.checkpoint_directory.empty() || identity_.spec.checkpoint_every == 0) return;
   const auto layout = checkpoint::LayoutOf(identity_.spec.tensors, rank_, record_.world_size(), {});
-  if (layout.ok() && !layout->empty()) saver_->Prepare(layout->back().end);
+  if (layout.ok() && !layout->empty()) {
+    saver_->Prepare(layout->back().end, table_->SnapshotMemory());
+  }
 }
 
 MicroBatch Runner::MakeMicroBatch(Step number, const StepBatch& batch, std::int32_t index) const {
@@ -283,8 +285,10 @@ void Runner::FinishSteps() {
     entry = EntryOf(control_->session().committed());
   }
   if (records_.active()) {
-    entry.digest = table_->Digest();
-    if (const Status status = records_.WriteFinal(entry); !status.ok()) {
+    const Result<std::uint64_t> digest = table_->Digest();
+    entry.digest = digest.ok() ? *digest : 0;
+    const Status status = digest.ok() ? records_.WriteFinal(entry) : digest.status();
+    if (!status.ok()) {
       std::fprintf(stderr, "muster: %s\n", status.message().c_str());
     }
   }

@@ -37,7 +37,10 @@ class Communicator {
   [[nodiscard]] virtual std::int32_t world_size() const = 0;
   // "tcp", "nccl" or "local".
   [[nodiscard]] virtual std::string_view backend() const = 0;
-  // Spans may lie in the memory of its device; host memory is fine as well.
+  // May buffers lie in the memory of this communicator's device? Those of the host are fine as
+  // well then, in any mixture, and every operation still blocks until its part is done. Work of
+  // other streams on such buffers must have run before the call. Otherwise all buffers lie in the
+  // host's memory.
   [[nodiscard]] virtual bool takes_device_memory() const { return false; }
 
   // Combines `buffer` elementwise over all ranks, in place, the same bytes on every rank.
