@@ -102,6 +102,10 @@ struct LeaveWanted {
   std::string reason;
   Duration within = {};
 };
+// This process can do nothing for the job any more: what it computes on is lost.
+struct Unfit {
+  Status why;
+};
 // Finish before the end of the job, or misuse: no further step will be asked for.
 struct FinishCalled {
   std::string reason;
@@ -118,6 +122,6 @@ struct Report {
 using Input = std::variant<Connected, Disconnected, Looked, Received, Aborted, Tick, AtBoundary,
                            OutcomeTaken, SnapshotTaken, FormingBegun, FormedHere, FormBroke,
                            StepOpened, ReduceBegun, Prepare, VoteDone, OperationBroke, StepsDone,
-                           PhaseBegun, PhaseDone, LeaveWanted, FinishCalled, Report>;
+                           PhaseBegun, PhaseDone, LeaveWanted, Unfit, FinishCalled, Report>;
 
 }  // namespace muster::worker

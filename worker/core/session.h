@@ -193,6 +193,7 @@ class Session {
   void On(const PhaseBegun& input, Instant now);
   void On(const PhaseDone& input, Instant now);
   void On(const LeaveWanted& input, Instant now);
+  void On(const Unfit& input, Instant now);
   void On(const FinishCalled& input, Instant now);
   void On(const Report& input, Instant now);
   void CommitStep(Outcome outcome, Wishes agreed, Instant now);

@@ -202,6 +202,12 @@ void Session::On(const LeaveWanted& input, Instant now) {
   Notice("leaving at the next step boundary: " + input.reason);
 }
 
+void Session::On(const Unfit& input, Instant) {
+  // What the coordinator is to show; the closed session then says the rest.
+  Send(Leave{input.why.message().substr(0, kMaxReasonBytes), false, Duration::Millis(1)});
+  Fail(input.why);
+}
+
 void Session::SendLeave(Instant now) {
   // What is left of the notice; at least something, for zero means that there is none.
   if (leave_by_) leave_->within = std::max(Duration::Millis(1), *leave_by_ - now);
