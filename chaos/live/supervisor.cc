@@ -131,7 +131,8 @@ std::vector<std::string> Lab::CommandOf(const Workload& workload) const {
 
 std::vector<std::pair<std::string, std::string>> Lab::EnvironmentOf(
     const Workload& workload) const {
-  return {{"MUSTER_RECORD_DIR", directory_ + "/records-" + workload.job}};
+  return {{"MUSTER_RECORD_DIR", directory_ + "/records-" + workload.job},
+          {"MUSTER_FLIGHT_DIR", directory_ + "/flights"}};
 }
 
 std::string Lab::CheckpointDirectory(const Workload& workload) const {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <random>
 
@@ -28,6 +29,7 @@ WorkerOptions WorkerOptions::FromEnvironment() {
   options.node = FromEnv("MUSTER_NODE");
   options.token = FromEnv("MUSTER_TOKEN");
   options.record_directory = FromEnv("MUSTER_RECORD_DIR");
+  options.flight_directory = FromEnv("MUSTER_FLIGHT_DIR");
   options.data_address = FromEnv("MUSTER_DATA_ADDRESS");
   return options;
 }
@@ -110,6 +112,17 @@ Identity IdentityOf(const WorkerOptions& options, const StateTable& table) {
   spec.checkpoint_keep_every = options.checkpoint_keep_every;
   spec.tensors = table.Specs();
   return identity;
+}
+
+FlightFile OpenFlight(const std::string& directory, const Identity& identity) {
+  FlightFile flight;
+  if (directory == "off") return flight;
+  const Status status = flight.Open(directory, ThisProcess(identity.job, identity.worker));
+  if (!status.ok()) {
+    std::fprintf(stderr, "muster: worker %s goes on without a flight ring: %s\n",
+                 identity.worker.value().c_str(), status.message().c_str());
+  }
+  return flight;
 }
 
 }  // namespace worker

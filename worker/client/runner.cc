@@ -56,6 +56,7 @@ Result<std::unique_ptr<Runner>> Runner::Start(const WorkerOptions& options,
   runner->fs_ = std::move(fs);
   MUSTER_RETURN_IF_ERROR(runner->records_.Open(options.record_directory, runner->identity_.worker));
   MUSTER_RETURN_IF_ERROR(runner->Join(options.token, options.leave_on_sigterm));
+  runner->flight_ = OpenFlight(options.flight_directory, runner->identity_);
   return runner;
 }
 
@@ -448,6 +449,7 @@ Status Runner::Finish() {
   if (communicator_) communicator_->Abort();
   control_->Stop();
   saver_.reset();
+  if (finished_->ok()) flight_.Remove();
   return *finished_;
 }
 

@@ -15,6 +15,7 @@
 #include "worker/client/state_table.h"
 #include "worker/client/step.h"
 #include "worker/client/worker.h"
+#include "worker/collective/flight_file.h"
 #include "worker/collective/reduction_tree.h"
 #include "worker/collective/tcp_communicator.h"
 #include "worker/collective/tcp_listener.h"
@@ -94,6 +95,7 @@ class Runner {
   std::unique_ptr<checkpoint::RootClaim> root_claim_;  // null: no checkpoints
   bool unprotected_ = false;                           // that this is so was said
   RecordWriter records_;
+  FlightFile flight_;  // no ring in it: none is kept
   std::unique_ptr<ControlThread> control_;
   std::unique_ptr<Saver> saver_;  // after control_: it reports to it until it has ended
 

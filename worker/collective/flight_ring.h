@@ -42,6 +42,11 @@ inline constexpr FlightKind kLastFlightKind = FlightKind::kReduceTile;
   return kind == FlightKind::kSend || kind == FlightKind::kRecv;
 }
 
+// True for those in which all ranks must name the same number of bytes.
+[[nodiscard]] constexpr bool HasEqualBytes(FlightKind kind) {
+  return !IsPairwise(kind) && kind != FlightKind::kExchange && kind != FlightKind::kReduceTile;
+}
+
 enum class FlightOutcome : std::uint8_t { kRunning, kOk, kFailed };
 
 inline constexpr std::size_t kFlightEntries = 1024;
