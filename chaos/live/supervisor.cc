@@ -134,6 +134,7 @@ std::vector<std::pair<std::string, std::string>> Lab::EnvironmentOf(
     const Workload& workload) const {
   std::vector<std::pair<std::string, std::string>> environment = workload.environment;
   environment.emplace_back("MUSTER_RECORD_DIR", directory_ + "/records-" + workload.job);
+  environment.emplace_back("MUSTER_FLIGHT_DIR", directory_ + "/flights");
   return environment;
 }
 

@@ -41,7 +41,7 @@ const std::vector<Layer>& Layers() {
        {"protocol/", "protocol/transport/", "worker/core/", "worker/collective/", "checkpoint/"},
        {"fmt", "boost", "nlohmann"}},
       {"worker/cli/",
-       {"protocol/", "protocol/transport/", "checkpoint/"},
+       {"protocol/", "protocol/transport/", "checkpoint/", "worker/collective/"},
        {"fmt", "boost", "nlohmann"}},
       {"worker/examples/", {"protocol/", "worker/client/"}, {"fmt", "CLI"}},
       {"chaos/sim/checkers/",
