@@ -55,6 +55,12 @@ struct OutcomeTaken {};
 struct SnapshotTaken {};
 // The training thread has come to build the assigned generation.
 struct FormingBegun {};
+// Session::mints_group_id() was true, and this is the id, of 1 to kMaxGroupIdBytes. Without effect
+// when the assignment to that generation is of no use any more.
+struct IdMinted {
+  Generation generation;
+  std::string id;
+};
 // The assigned generation is built and its state is in place.
 struct FormedHere {
   Generation generation;
@@ -116,8 +122,8 @@ struct Report {
 };
 
 using Input = std::variant<Connected, Disconnected, Looked, Received, Aborted, Tick, AtBoundary,
-                           OutcomeTaken, SnapshotTaken, FormingBegun, FormedHere, FormBroke,
-                           StepOpened, ReduceBegun, Prepare, VoteDone, OperationBroke, StepsDone,
-                           PhaseBegun, PhaseDone, LeaveWanted, FinishCalled, Report>;
+                           OutcomeTaken, SnapshotTaken, FormingBegun, IdMinted, FormedHere,
+                           FormBroke, StepOpened, ReduceBegun, Prepare, VoteDone, OperationBroke,
+                           StepsDone, PhaseBegun, PhaseDone, LeaveWanted, FinishCalled, Report>;
 
 }  // namespace muster::worker
