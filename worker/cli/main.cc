@@ -16,6 +16,7 @@
 #include "protocol/transport/steady_clock.h"
 #include "protocol/transport/url.h"
 #include "worker/cli/checkpoint_command.h"
+#include "worker/cli/gpu_command.h"
 #include "worker/cli/launcher.h"
 #include "worker/cli/launcher_session.h"
 #include "worker/cli/ops_view.h"
@@ -267,6 +268,14 @@ int Main(int argc, char** argv) {
                           "coordinator"),
       checkpoint_options);
 
+  GpuOptions gpu_options;
+  CLI::App* gpu = app.add_subcommand(
+      "gpu", "Show whether workers on this machine can use a GPU and NCCL, or why not");
+  gpu->add_option("--gpu", gpu_options.ordinal, "Its number among the visible ones")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  gpu->add_flag("--json", gpu_options.json, "Print one JSON object");
+
   CLI::App* version = app.add_subcommand("version", "Print the version");
   CLI11_PARSE(app, argc, argv);
 
@@ -276,6 +285,7 @@ int Main(int argc, char** argv) {
     if (events_options.job.empty()) return Fail("name the job: muster events JOB");
     return RunEvents(events_options);
   }
+  if (gpu->parsed()) return RunGpu(gpu_options);
   for (const auto& [subcommand, command] : checkpoint_commands) {
     if (!subcommand->parsed()) continue;
     checkpoint::PosixFileSystem files;
