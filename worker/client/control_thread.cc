@@ -166,8 +166,8 @@ class ControlThread::Io {
     Hand(Aborted{(MonotonicNow() - begun).ToMillis()});
   }
 
-  // What this worker computes on is lost. The session tells the coordinator and ends, and with it the
-  // training loop. `stuck`: the training thread may be in a call that never returns, and so may
+  // What this worker computes on is lost. The session tells the coordinator and ends, and with it
+  // the training loop. `stuck`: the training thread may be in a call that never returns, and so may
   // exit(): only the kernel ends such a process. Its launcher sees it die, and starts it anew.
   void GiveUp(const Status& why, bool stuck) {
     if (given_up_) return;

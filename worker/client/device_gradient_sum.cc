@@ -47,13 +47,15 @@ Status Reserve(Device& device, std::int64_t elements, DeviceMemory* memory) {
 class DeviceGradientSum final : public GradientSum {
  public:
   DeviceGradientSum(std::shared_ptr<Device> device, std::shared_ptr<const DeviceMath> math,
-                    std::unique_ptr<DeviceStream> stream, DeviceMemory mean, std::int64_t elements)
+                    std::unique_ptr<DeviceStream> stream, DeviceMemory mean, std::int64_t elements,
+                    FlightRing& ring)
       : device_(std::move(device)),
         math_(std::move(math)),
         elements_(elements),
         stream_(std::move(stream)),
         mean_(std::move(mean)),
-        norm_(math_) {}
+        norm_(math_),
+        ring_(ring) {}
 
   Status Open(std::shared_ptr<Communicator> communicator, std::int64_t leaves,
               std::span<const Range> ranges) override;
@@ -89,6 +91,8 @@ class DeviceGradientSum final : public GradientSum {
   const std::unique_ptr<DeviceStream> stream_;  // where leaves are added
   const DeviceMemory mean_;
   DeviceNorm norm_;
+  FlightRing& ring_;
+  std::vector<FlightRing::Ticket> tickets_;  // of the tiles that are on their way
 
   std::shared_ptr<DeviceCommunicator> communicator_;
   std::optional<DevicePartialSums<float>> sums_;
@@ -119,6 +123,7 @@ Status DeviceGradientSum::Open(std::shared_ptr<Communicator> communicator, std::
   const std::int64_t slice = EvenCut(tile, 0, communicator_->world_size()).size();
   MUSTER_RETURN_IF_ERROR(Reserve(*device_, plan_.slots * slice, &received_));
   untouched_ = elements_;
+  tickets_.clear();
   return stream_->status();
 }
 
@@ -143,6 +148,8 @@ Status DeviceGradientSum::PutReadyTiles() {
   communicator_->stream().After(*added);
   while (untouched_ > 0 && sums_->complete(next())) {
     const Range tile = next();
+    tickets_.push_back(ring_.Begin(FlightKind::kReduceTile,
+                                   tile.size() * static_cast<std::int64_t>(sizeof(float))));
     MUSTER_RETURN_IF_ERROR(PutTile(tile));
     untouched_ = tile.lo;
   }
@@ -202,7 +209,9 @@ Status DeviceGradientSum::PutTile(Range tile) {
 Status DeviceGradientSum::Reduce() {
   if (!sums_->complete()) return FailedPrecondition("not all micro-batches have been added");
   MUSTER_RETURN_IF_ERROR(PutReadyTiles());
-  return communicator_->Complete();
+  Status status = communicator_->Complete();
+  for (const FlightRing::Ticket ticket : tickets_) ring_.Done(ticket, status.ok());
+  return status;
 }
 
 Result<double> DeviceGradientSum::Mean(double scale) {
@@ -223,7 +232,8 @@ Result<std::uint64_t> DeviceGradientSum::Digest() {
 }  // namespace
 
 Result<std::unique_ptr<GradientSum>> MakeDeviceGradientSum(std::shared_ptr<Device> device,
-                                                           std::int64_t elements) {
+                                                           std::int64_t elements,
+                                                           FlightRing& ring) {
   Result<std::shared_ptr<const DeviceMath>> math = DeviceMath::Make(device);
   if (!math.ok()) return math.status();
   Result<std::unique_ptr<DeviceStream>> stream = device->MakeStream();
@@ -231,7 +241,7 @@ Result<std::unique_ptr<GradientSum>> MakeDeviceGradientSum(std::shared_ptr<Devic
   Result<DeviceMemory> mean = device->Allocate(static_cast<std::size_t>(elements) * sizeof(float));
   if (!mean.ok()) return mean.status();
   return std::unique_ptr<GradientSum>(std::make_unique<DeviceGradientSum>(
-      std::move(device), std::move(*math), std::move(*stream), std::move(*mean), elements));
+      std::move(device), std::move(*math), std::move(*stream), std::move(*mean), elements, ring));
 }
 
 }  // namespace muster::worker

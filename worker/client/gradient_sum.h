@@ -11,6 +11,7 @@
 #include "protocol/status.h"
 #include "worker/collective/communicator.h"
 #include "worker/collective/device.h"
+#include "worker/collective/flight_ring.h"
 
 namespace muster::worker {
 
@@ -52,10 +53,11 @@ class GradientSum {
 
 // In the host's memory, over any communicator.
 [[nodiscard]] std::unique_ptr<GradientSum> MakeHostGradientSum(std::int64_t elements);
-// In the memory of `device`: over a DeviceCommunicator without a detour, over any other through the
-// host.
+// In the memory of `device`, over a DeviceCommunicator; each tile that is put on its way is written
+// down in `ring`, which must outlive the result.
 [[nodiscard]] Result<std::unique_ptr<GradientSum>> MakeDeviceGradientSum(
-    std::shared_ptr<Device> device, std::int64_t elements);
+    std::shared_ptr<Device> device, std::int64_t elements, FlightRing& ring);
+// The same over any communicator, through the host.
 [[nodiscard]] Result<std::unique_ptr<GradientSum>> MakeStagedGradientSum(
     std::shared_ptr<Device> device, std::int64_t elements);
 

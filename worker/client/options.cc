@@ -31,6 +31,7 @@ WorkerOptions WorkerOptions::FromEnvironment() {
   options.node = FromEnv("MUSTER_NODE");
   options.token = FromEnv("MUSTER_TOKEN");
   options.record_directory = FromEnv("MUSTER_RECORD_DIR");
+  options.flight_directory = FromEnv("MUSTER_FLIGHT_DIR");
   options.data_address = FromEnv("MUSTER_DATA_ADDRESS");
   options.backend = FromEnv("MUSTER_BACKEND", options.backend);
   const std::string abort_timeout = FromEnv("MUSTER_ABORT_TIMEOUT_MS");
@@ -145,6 +146,17 @@ Identity IdentityOf(const WorkerOptions& options, const StateTable& table) {
   spec.checkpoint_keep_every = options.checkpoint_keep_every;
   spec.tensors = table.Specs();
   return identity;
+}
+
+FlightFile OpenFlight(const std::string& directory, const Identity& identity) {
+  FlightFile flight;
+  if (directory == "off") return flight;
+  const Status status = flight.Open(directory, ThisProcess(identity.job, identity.worker));
+  if (!status.ok()) {
+    std::fprintf(stderr, "muster: worker %s goes on without a flight ring: %s\n",
+                 identity.worker.value().c_str(), status.message().c_str());
+  }
+  return flight;
 }
 
 }  // namespace worker

@@ -7,6 +7,7 @@
 #include "protocol/status.h"
 #include "worker/client/state_table.h"
 #include "worker/client/worker.h"
+#include "worker/collective/flight_file.h"
 #include "worker/core/session.h"
 
 namespace muster::worker {
@@ -19,5 +20,8 @@ namespace muster::worker {
 [[nodiscard]] std::string HostName();
 // Names and numbers of this process; the data plane's address is left empty.
 [[nodiscard]] Identity IdentityOf(const WorkerOptions& options, const StateTable& table);
+// The flight ring of this worker, in `directory` as WorkerOptions::flight_directory has it. A
+// worker without one is a worker all the same: an error is a line on stderr.
+[[nodiscard]] FlightFile OpenFlight(const std::string& directory, const Identity& identity);
 
 }  // namespace muster::worker

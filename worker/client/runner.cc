@@ -58,6 +58,7 @@ Result<std::unique_ptr<Runner>> Runner::Start(const WorkerOptions& options,
   MUSTER_RETURN_IF_ERROR(runner->UseDevice(options));
   MUSTER_RETURN_IF_ERROR(runner->records_.Open(options.record_directory, runner->identity_.worker));
   MUSTER_RETURN_IF_ERROR(runner->Join(options.token, options.leave_on_sigterm));
+  runner->flight_ = OpenFlight(options.flight_directory, runner->identity_);
   return runner;
 }
 
@@ -269,7 +270,9 @@ bool Runner::OpenStep() {
   added_ = 0;
   part_added_ = 0;
   broke_adding_ = false;
-  if (const Status status = gradient_->Open(communicator_, batch_.micro_batches, ranges_);
+  if (const Status status = gradient_->Open(
+          identity_.spec.backend == Backend::kNccl ? bare_communicator_ : communicator_,
+          batch_.micro_batches, ranges_);
       !status.ok()) {
     OperationFailedWith(status);
     return false;
@@ -374,6 +377,7 @@ Status Runner::Finish() {
   if (communicator_) communicator_->Abort();
   control_->Stop();
   saver_.reset();
+  if (finished_->ok()) flight_.Remove();
   return *finished_;
 }
 

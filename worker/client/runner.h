@@ -18,6 +18,7 @@
 #include "worker/client/step.h"
 #include "worker/client/worker.h"
 #include "worker/collective/communicator.h"
+#include "worker/collective/flight_file.h"
 #include "worker/collective/reduction_tree.h"
 #include "worker/collective/tcp_listener.h"
 #include "worker/core/micro_batch_plan.h"
@@ -121,12 +122,14 @@ class Runner {
   std::unique_ptr<checkpoint::RootClaim> root_claim_;  // null: no checkpoints
   bool unprotected_ = false;                           // that this is so was said
   RecordWriter records_;
+  FlightFile flight_;  // no ring in it: none is kept
   std::unique_ptr<ControlThread> control_;
   std::unique_ptr<Saver> saver_;  // after control_: it reports to it until it has ended
 
   std::shared_ptr<Device> device_;  // null: gradients lie in the host's memory
   Duration abort_timeout_;
-  std::shared_ptr<Communicator> communicator_;
+  std::shared_ptr<Communicator> communicator_;       // writes down what it does
+  std::shared_ptr<Communicator> bare_communicator_;  // what it does that with
   std::function<Status()> connect_;  // meets the other members of communicator_'s generation
   // Of the generation that trains, as of the last BeginStep.
   GenerationRecord record_;

@@ -9,6 +9,7 @@
 #include "worker/client/runner.h"
 #include "worker/client/state_transfer.h"
 #include "worker/collective/gpu_backend.h"
+#include "worker/collective/recorded_communicator.h"
 #include "worker/collective/tcp_communicator.h"
 
 namespace muster::worker {
@@ -28,8 +29,9 @@ Status Runner::UseDevice(const WorkerOptions& options) {
     return {};
   }
   Result<std::unique_ptr<GradientSum>> gradient =
-      identity_.spec.backend == Backend::kNccl ? MakeDeviceGradientSum(device_, gradient_elements_)
-                                               : MakeStagedGradientSum(device_, gradient_elements_);
+      identity_.spec.backend == Backend::kNccl
+          ? MakeDeviceGradientSum(device_, gradient_elements_, flight_.ring())
+          : MakeStagedGradientSum(device_, gradient_elements_);
   if (!gradient.ok()) return gradient.status();
   gradient_ = std::move(*gradient);
   std::fprintf(stderr, "muster: worker %s trains on %s; gradients go over %s\n", name().c_str(),
@@ -130,7 +132,9 @@ Status Runner::MakeCommunicator(const GenerationRecord& record) {
   if (session.assigned() == nullptr || session.assigned()->generation != record.generation) {
     return Interrupted("another generation is being formed");
   }
-  communicator_ = std::move(*made);
+  bare_communicator_ = std::move(*made);
+  communicator_ = std::make_shared<RecordedCommunicator>(bare_communicator_, flight_.ring(),
+                                                         record.generation, record.lineage);
   control_->SetCommunicator(communicator_);
   return {};
 }
@@ -142,6 +146,7 @@ void Runner::DropCommunicator() {
     control_->SetCommunicator(nullptr);
   }
   communicator_.reset();
+  bare_communicator_.reset();
 }
 
 void Runner::Form(const GenerationRecord& record) {

@@ -307,12 +307,32 @@ Status GatherDerived(StateTable& table, Communicator& communicator) {
 
 Status ProveCommunicator(Communicator& communicator) {
   const std::int64_t size = communicator.world_size();
-  std::int64_t sums[2] = {1, communicator.rank().value() + 1};
+  const std::int64_t own = communicator.rank().value() + 1;
+  std::int64_t sums[2] = {1, own};
   MUSTER_RETURN_IF_ERROR(communicator.AllReduce(std::as_writable_bytes(std::span(sums)),
                                                 ElementType::kInt64, ReduceOp::kSum));
-  if (sums[0] == size && sums[1] == size * (size + 1) / 2) return {};
-  return Internal(fmt::format("the new communicator adds up wrong: {} of {} ranks, sum {}", sums[0],
-                              size, sums[1]));
+  if (sums[0] != size || sums[1] != size * (size + 1) / 2) {
+    return Internal(fmt::format("the new communicator adds up wrong: {} of {} ranks, sum {}",
+                                sums[0], size, sums[1]));
+  }
+  if (!communicator.takes_device_memory()) return {};
+  // Those of devices connect each pair when it first has something to say: here, where a pair that
+  // cannot is an attempt that failed, and not in the middle of a step.
+  const auto ranks = static_cast<std::size_t>(size);
+  std::vector<std::int64_t> received(ranks, 0);
+  const Outgoing outgoing(ranks, std::as_bytes(std::span(&own, 1)));
+  Incoming incoming;
+  for (std::int64_t& value : received) {
+    incoming.push_back(std::as_writable_bytes(std::span(&value, 1)));
+  }
+  MUSTER_RETURN_IF_ERROR(communicator.Exchange(outgoing, incoming));
+  for (std::size_t peer = 0; peer < ranks; ++peer) {
+    if (received[peer] != static_cast<std::int64_t>(peer) + 1) {
+      return Internal(fmt::format("the new communicator confuses ranks: {} came from rank {}",
+                                  received[peer] - 1, peer));
+    }
+  }
+  return {};
 }
 
 }  // namespace muster::worker

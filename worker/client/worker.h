@@ -26,6 +26,10 @@
 // and digest is that of the reduced gradient; and at the end of the job
 //   {…, "final": true, "step", "digest"}
 // where digest is that of all replicated and derived tensors, equal on all ranks.
+//
+// Each worker notes its operations with the others in a small file of fixed size, a flight ring,
+// which outlives it when it is killed; `muster status --ops` compares those of all workers of a
+// host. See worker/collective/flight_file.h for when it is removed.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +53,8 @@ namespace muster {
 // `checkpoint_keep_every`.
 struct WorkerOptions {
   // Reads MUSTER_COORDINATOR, MUSTER_JOB, MUSTER_WORKER, MUSTER_NODE, MUSTER_TOKEN,
-  // MUSTER_RECORD_DIR, MUSTER_DATA_ADDRESS, MUSTER_BACKEND and MUSTER_ABORT_TIMEOUT_MS into the
-  // members beside which they stand.
+  // MUSTER_RECORD_DIR, MUSTER_FLIGHT_DIR, MUSTER_DATA_ADDRESS, MUSTER_BACKEND and
+  // MUSTER_ABORT_TIMEOUT_MS into the members beside which they stand.
   [[nodiscard]] static WorkerOptions FromEnvironment();
 
   std::string coordinator = "http://127.0.0.1:7077";  // MUSTER_COORDINATOR
@@ -61,6 +65,9 @@ struct WorkerOptions {
   std::string node;              // MUSTER_NODE; empty: the host's name
   std::string token;             // MUSTER_TOKEN; what musterd was given with --token-file
   std::string record_directory;  // MUSTER_RECORD_DIR; empty: no records
+  // MUSTER_FLIGHT_DIR: where the flight ring lies; made if it is missing. Empty: in memory, in
+  // /dev/shm/muster-<uid>. "off": no ring. When it cannot be made, a line on stderr says so.
+  std::string flight_directory;
   // MUSTER_DATA_ADDRESS: the host or address on which other workers reach this one. Empty: the one
   // from which the coordinator sees this worker come.
   std::string data_address;

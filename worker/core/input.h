@@ -55,6 +55,12 @@ struct OutcomeTaken {};
 struct SnapshotTaken {};
 // The training thread has come to build the assigned generation.
 struct FormingBegun {};
+// Session::mints_group_id() was true, and this is the id, of 1 to kMaxGroupIdBytes. Without effect
+// when the assignment to that generation is of no use any more.
+struct IdMinted {
+  Generation generation;
+  std::string id;
+};
 // The assigned generation is built and its state is in place.
 struct FormedHere {
   Generation generation;
@@ -119,9 +125,10 @@ struct Report {
   Message message;
 };
 
-using Input = std::variant<Connected, Disconnected, Looked, Received, Aborted, Tick, AtBoundary,
-                           OutcomeTaken, SnapshotTaken, FormingBegun, FormedHere, FormBroke,
-                           StepOpened, ReduceBegun, Prepare, VoteDone, OperationBroke, StepsDone,
-                           PhaseBegun, PhaseDone, LeaveWanted, Unfit, FinishCalled, Report>;
+using Input =
+    std::variant<Connected, Disconnected, Looked, Received, Aborted, Tick, AtBoundary, OutcomeTaken,
+                 SnapshotTaken, FormingBegun, IdMinted, FormedHere, FormBroke, StepOpened,
+                 ReduceBegun, Prepare, VoteDone, OperationBroke, StepsDone, PhaseBegun, PhaseDone,
+                 LeaveWanted, Unfit, FinishCalled, Report>;
 
 }  // namespace muster::worker
