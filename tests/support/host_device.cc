@@ -1,5 +1,7 @@
 #include "tests/support/host_device.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -117,6 +119,9 @@ void HostDevice::Break(const std::string& reason) {
 
 namespace {
 
+// Of guarded memory, which has pages of its own.
+std::size_t WholePages(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
 std::size_t Sum(const std::map<const std::byte*, std::size_t>& blocks) {
   return std::accumulate(blocks.begin(), blocks.end(), std::size_t{0},
                          [](std::size_t sum, const auto& block) { return sum + block.second; });
@@ -142,10 +147,14 @@ std::int64_t HostDevice::launches() const {
 Result<DeviceMemory> HostDevice::Keep(std::map<const std::byte*, std::size_t>& blocks,
                                       std::size_t bytes, bool pinned) {
   if (bytes == 0) return DeviceMemory(shared_from_this(), nullptr, 0, pinned);
-  void* const data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  MUSTER_CHECK(data != nullptr, "the host is out of memory");
+  const bool guarded = options_.guarded && !pinned;
+  void* const data = guarded ? ::mmap(nullptr, WholePages(bytes), PROT_READ | PROT_WRITE,
+                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                             : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  MUSTER_CHECK(data != nullptr && data != MAP_FAILED, "the host is out of memory");
   std::memset(data, 0xFF, bytes);
   const Lock lock(mutex_);
+  if (guarded && running_ == 0) ::mprotect(data, bytes, PROT_NONE);
   blocks.emplace(static_cast<const std::byte*>(data), bytes);
   return DeviceMemory(shared_from_this(), data, bytes, pinned);
 }
@@ -212,8 +221,15 @@ void HostDevice::Free(void* data, bool pinned) noexcept {
   for (Queue& queue : queues_) RunUntil(queue, queue.put);
   RunUntil(default_queue_, default_queue_.put);
   auto& blocks = pinned ? pinned_blocks_ : device_blocks_;
-  MUSTER_CHECK(blocks.erase(static_cast<const std::byte*>(data)) == 1, "freed twice");
-  std::free(data);
+  const auto block = blocks.find(static_cast<const std::byte*>(data));
+  MUSTER_CHECK(block != blocks.end(), "freed twice");
+  const std::size_t size = block->second;
+  blocks.erase(block);
+  if (options_.guarded && !pinned) {
+    ::munmap(data, WholePages(size));
+  } else {
+    std::free(data);
+  }
 }
 
 void HostDevice::Put(Queue& queue, std::function<void()> work) {
@@ -226,8 +242,19 @@ void HostDevice::RunOne(Queue& queue, std::int64_t until) {
   if (queue.run >= until || !broken_.ok()) return;
   const std::function<void()> work = std::move(queue.work.front());
   queue.work.pop_front();
+  if (running_++ == 0) Guard(true);
   work();
+  if (--running_ == 0) Guard(false);
   ++queue.run;
+}
+
+void HostDevice::Guard(bool open) {
+  if (!options_.guarded) return;
+  for (const auto& [begin, size] : device_blocks_) {
+    const int error =
+        ::mprotect(const_cast<std::byte*>(begin), size, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+    MUSTER_CHECK(error == 0, "pages can be guarded");
+  }
 }
 
 void HostDevice::RunUntil(Queue& queue, std::int64_t until) {

@@ -28,6 +28,9 @@ class HostDevice final : public Device {
  public:
   struct Options {
     std::size_t memory_bytes = std::size_t{1} << 30U;  // Allocate() gives no more at a time
+    // Device memory can be touched by work of its streams alone: whoever follows a pointer into it
+    // otherwise dies of it.
+    bool guarded = false;
     // What Find() finds, whatever the image.
     std::vector<std::span<const KernelTwin>> kernels = {CollectiveKernelTwins()};
   };
@@ -77,6 +80,8 @@ class HostDevice final : public Device {
   // Runs the next piece of work, if any is left up to number `until`.
   void RunOne(Queue& queue, std::int64_t until);
   void RunUntil(Queue& queue, std::int64_t until);
+  // Lets all device memory be touched, or not.
+  void Guard(bool open);
 
   const Options options_;
   const std::string name_ = "memory of the host";
@@ -90,6 +95,7 @@ class HostDevice final : public Device {
   std::map<const std::byte*, std::size_t> pinned_blocks_;
   std::int64_t launches_ = 0;
   Status broken_;
+  int running_ = 0;  // pieces of work, one within the other
 };
 
 }  // namespace muster::testing

@@ -22,6 +22,22 @@ TEST(HostDevice, RunsNothingBeforeItIsWaitedFor) {
   EXPECT_EQ(result, 1.F);
 }
 
+TEST(HostDeviceDeathTest, GuardedMemoryIsForStreamsAlone) {
+  HostDevice::Options options;
+  options.guarded = true;
+  const auto device = HostDevice::Make(options);
+  const auto stream = device->MakeStream().value();
+  const DeviceMemory memory = device->Allocate(10000).value();
+  const auto touch = [&] { *static_cast<volatile std::byte*>(memory.data() + 9999) = {}; };
+  EXPECT_DEATH(touch(), "");
+  std::vector<unsigned char> result(10000);
+  stream->Fill(memory.data(), 7, 10000);
+  stream->Copy(result.data(), memory.data(), 10000);
+  EXPECT_EQ(stream->Wait(Duration::Seconds(1), nullptr), Status());
+  EXPECT_EQ(result, std::vector<unsigned char>(10000, 7));
+  EXPECT_DEATH(touch(), "");
+}
+
 TEST(HostDevice, StreamsMeetByFences) {
   const auto device = HostDevice::Make();
   const auto first = device->MakeStream().value();
