@@ -1,4 +1,4 @@
-// The kernels of worker/examples/char_lm_kernels.cu on the host.
+// The kernels of worker/examples/char_lm_kernels.cu on the host: the same source, compiled for it.
 #pragma once
 
 #include <span>
@@ -7,7 +7,6 @@
 
 namespace muster::testing {
 
-// They compute the functions of worker/examples/char_lm_math.h, as the kernels do.
 [[nodiscard]] std::span<const KernelTwin> CharLmKernelTwins();
 
 }  // namespace muster::testing
