@@ -175,7 +175,10 @@ WorkerOptions OptionsOf(const Flags& flags, const TextCorpus& corpus, const Mode
 Result<std::shared_ptr<Device>> DeviceOf(const Flags& flags) {
   if (flags.device == "cpu") return std::shared_ptr<Device>();
   Result<std::shared_ptr<Device>> device = muster::OpenDevice(flags.gpu);
-  if (device.ok() || flags.device == "cuda") return device;
+  if (device.ok()) return device;
+  if (flags.device == "cuda") {
+    return Status(device.status().code(), "--device cuda: " + device.status().message());
+  }
   std::fprintf(stderr, "char_lm: trains on the CPU: %s\n", device.status().message().c_str());
   return std::shared_ptr<Device>();
 }
