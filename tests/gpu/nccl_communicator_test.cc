@@ -193,7 +193,7 @@ TEST(NcclCommunicator, AWorldOfOneUsesNoNccl) {
         rig.communicator->Abort();
         REQUIRE(rig.communicator->AwaitAborted(Duration::Seconds(60)).ok());
       },
-      {{"MUSTER_DOUBLE_FAULTS", "init-error;abort-hang;id-error"}});
+      {{"MUSTER_DOUBLE_FAULTS", "init-error,abort-hang,id-error"}});
 }
 
 // A kernel that waits for a dead peer, which nothing tells of: only the abort frees this rank.
@@ -218,7 +218,7 @@ TEST(NcclCommunicator, AnAbortFreesAWaitingRank) {
         REQUIRE(rig.communicator->Barrier().code() == Code::kInterrupted);
         REQUIRE(rig.device->Check(Duration::Seconds(60)).ok());
       },
-      With({{"MUSTER_DOUBLE_PROFILE", "silent"}}));
+      With({{"MUSTER_DOUBLE_PEER_DEATH", "silent"}}));
   ranks.PassOnId();
   ASSERT_EQ(ranks.Await(0), "formed");
   ASSERT_EQ(ranks.Await(1), "formed");
@@ -304,7 +304,7 @@ TEST(NcclCommunicator, AnErrorThatComesLaterEndsTheOperation) {
              rig.communicator->Abort();
              REQUIRE(rig.communicator->AwaitAborted(Duration::Seconds(60)).ok());
            },
-           {{"MUSTER_DOUBLE_FAULTS", "async-error@rank=1,op=2"}});
+           {{"MUSTER_DOUBLE_FAULTS", "async-error@rank=1@op=2"}});
 }
 
 // The gradient on devices has the bits of the one on the host, whatever ranks hold which leaves.

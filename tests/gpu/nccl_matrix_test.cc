@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <array>
 
 #include "protocol/transport/steady_clock.h"
@@ -52,8 +53,8 @@ TEST_F(NcclMatrixTest, EveryFaultIsOvercome) {
   workload.failure_timeout = Duration::Seconds(2);
   std::string faults;
   for (const Row& row : kRows) {
-    faults += fmt::format("{}{}@when={}{}", faults.empty() ? "" : ";", row.fault, Switch(row.fault),
-                          std::string_view(row.fault) == "abort-slow" ? ",ms=500" : "");
+    faults += fmt::format("{}{}@when={}{}", faults.empty() ? "" : ",", row.fault, Switch(row.fault),
+                          std::string_view(row.fault) == "abort-slow" ? "@ms=500" : "");
   }
   ASSERT_NO_FATAL_FAILURE(StartNodes(workload, {"a", "b"}, 1));
   ASSERT_NO_FATAL_FAILURE(StartNodes(With(workload, faults), {"c"}, 1));

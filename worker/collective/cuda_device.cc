@@ -160,8 +160,7 @@ Status CudaDevice::PrepareCheck() {
   return {};
 }
 
-Status CudaDevice::Check(Duration limit) {
-  const std::scoped_lock lock(check_mutex_);
+Status CudaDevice::Probe(Duration limit) {
   MUSTER_RETURN_IF_ERROR(MakeCurrent());
   auto* host = static_cast<std::uint32_t*>(probe_host_);
   const std::uint32_t before = *host * 7 + 3;
@@ -170,13 +169,19 @@ Status CudaDevice::Check(Duration limit) {
   void* arguments[] = {&probe_device_};
   check_stream_->Launch(probe_, 1, 1, arguments);
   check_stream_->Copy(probe_host_, probe_device_, kProbeBytes);
-  const Status status = check_stream_->Wait(limit, nullptr);
+  MUSTER_RETURN_IF_ERROR(check_stream_->Wait(limit, nullptr));
+  if (*host != before * 2654435761U + 1) return Internal("it computes wrong");
+  return {};
+}
+
+Status CudaDevice::Check(Duration limit) {
+  const std::scoped_lock lock(check_mutex_);
+  const Status status = Probe(limit);
+  if (status.ok()) return {};
   if (status.code() == Code::kDeadlineExceeded) {
     return DeadlineExceeded(fmt::format("{} does not answer any more", name_));
   }
-  if (!status.ok()) return Internal(fmt::format("{} is lost: {}", name_, status.message()));
-  if (*host != before * 2654435761U + 1) return Internal(name_ + " computes wrong");
-  return {};
+  return Internal(fmt::format("{} is lost: {}", name_, status.message()));
 }
 
 }  // namespace muster

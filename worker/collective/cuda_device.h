@@ -40,6 +40,7 @@ class CudaDevice final : public Device {
   CudaDevice(const CudaApi& api, int ordinal) : api_(api), ordinal_(ordinal) {}
   void Free(void* data, bool pinned) noexcept override;
   [[nodiscard]] Status PrepareCheck();
+  [[nodiscard]] Status Probe(Duration limit);
 
   const CudaApi& api_;
   const int ordinal_;

@@ -187,11 +187,13 @@ void NcclHandle::Guard(const std::shared_ptr<Shared>& shared) {
     std::swap(communicator, shared->communicator);
   }
   if (communicator != nullptr) (void)shared->api.CommAbort(communicator);
-  Status health = shared->device->Adopt(shared->stream)->Wait(kCheckLimit, nullptr);
-  if (health.ok() || health.code() == Code::kDeadlineExceeded) {
-    health = shared->device->Check(kCheckLimit);
+  // Buffers are free once nothing is left on the stream.
+  const Status ended = shared->device->Adopt(shared->stream)->Wait(kCheckLimit, nullptr);
+  Status health = shared->device->Check(kCheckLimit);
+  if (health.ok()) health = ended;
+  if (!health.ok()) {
+    health = Internal(fmt::format("{} after an abort ({})", health.message(), shared->name));
   }
-  if (!health.ok() && health.code() != Code::kInternal) health = Internal(health.message());
   {
     const std::scoped_lock lock(shared->mutex);
     shared->health = std::move(health);
