@@ -13,10 +13,10 @@
 namespace muster::coordinator {
 namespace {
 
-// messages.h lists those of clients first, Attest being the last of them.
+// messages.h lists those of clients first, Attest being the last of them; GroupId goes both ways.
 bool IsFromClient(const Message& message) {
   static const std::size_t last = Message(Attest{}).index();
-  return message.index() <= last;
+  return message.index() <= last || std::holds_alternative<GroupId>(message);
 }
 
 bool IsHello(const Message& message) {

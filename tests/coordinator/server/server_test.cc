@@ -62,6 +62,21 @@ TEST_F(ServerTest, RefusesGarbageFromAnEstablishedWorkerToo) {
   EXPECT_EQ(twice->Find<Refused>()->code, Code::kFailedPrecondition);
 }
 
+// GroupId goes both ways; what only the coordinator says does not.
+TEST_F(ServerTest, TakesFromWorkersWhatWorkersSay) {
+  Begin();
+  Client* member = Join("a", "w0");
+  member->channel->Send(Encode(GroupId{Generation(1), "any bytes"}));
+  Heartbeat beat;
+  beat.sequence = 1;
+  member->channel->Send(Encode(beat));
+  ASSERT_TRUE(RunUntil([&] { return member->Find<Ack>() != nullptr; }));
+  EXPECT_FALSE(member->closed.has_value());
+  member->channel->Send(Encode(Start{Generation(1)}));
+  ASSERT_TRUE(RunUntil([&] { return member->closed.has_value(); }));
+  ASSERT_NE(member->Find<Refused>(), nullptr);
+}
+
 TEST_F(ServerTest, CutsOffAnOversizedMessage) {
   Begin();
   Client* client = Dial();
