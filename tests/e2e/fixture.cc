@@ -29,7 +29,10 @@ void ExpectHolds(const Finding& finding) {
 
 void E2eTest::SetUp() {
   LabOptions options = Options();
-  options.coordinator_flags.insert(options.coordinator_flags.end(), flags_.begin(), flags_.end());
+  options.coordinator_flags.insert(options.coordinator_flags.end(), coordinator_flags_.begin(),
+                                   coordinator_flags_.end());
+  options.launcher_flags.insert(options.launcher_flags.end(), launcher_flags_.begin(),
+                                launcher_flags_.end());
   Result<std::unique_ptr<Lab>> lab = Lab::Create(std::move(options));
   ASSERT_TRUE(lab.ok()) << lab.status().ToString();
   lab_ = std::move(lab).value();

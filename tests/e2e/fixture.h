@@ -21,8 +21,12 @@ class E2eTest : public testing::Test {
   void SetUp() override;
   void TearDown() override;
 
-  // More flags of the coordinator's; to be set before SetUp.
-  void AddCoordinatorFlags(const std::vector<std::string>& flags) { flags_ = flags; }
+  // More flags of the coordinator's and of the launchers'; to be set before SetUp.
+  void AddFlags(const std::vector<std::string>& coordinator,
+                const std::vector<std::string>& launcher) {
+    coordinator_flags_ = coordinator;
+    launcher_flags_ = launcher;
+  }
 
   // A job that takes some seconds; the same numbers everywhere, so that one undisturbed run is the
   // reference of many tests.
@@ -55,7 +59,8 @@ class E2eTest : public testing::Test {
  private:
   static const RunFacts& Undisturbed(const Workload& workload);
 
-  std::vector<std::string> flags_;
+  std::vector<std::string> coordinator_flags_;
+  std::vector<std::string> launcher_flags_;
   std::unique_ptr<Lab> lab_;
   std::vector<SurvivorFact> survivors_;
   int programs_run_ = 0;

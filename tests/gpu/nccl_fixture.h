@@ -24,7 +24,7 @@ class NcclE2eTest : public E2eTest {
   static Workload GpuJob(bool sharded = false) {
     Workload workload = Job(sharded);
     workload.job = sharded ? "gpu-sharded" : "gpu";
-    workload.steps = 200;
+    workload.steps = 120;
     workload.flags = {"--device", "cuda", "--backend", "nccl"};
     workload.environment = {{"MUSTER_CUDART_LIBRARY", MUSTER_CUDART_DOUBLE},
                             {"MUSTER_NCCL_LIBRARY", MUSTER_NCCL_DOUBLE},

@@ -132,6 +132,7 @@ Status NcclCommunicator::Issue(const char* what,
   MUSTER_RETURN_IF_ERROR(stream_->status());
   MUSTER_RETURN_IF_ERROR(
       handle_.Call(what, [&](ncclComm_t& communicator) { return call(communicator); }));
+  issued_ = true;
   return Settle();
 }
 
@@ -147,7 +148,7 @@ Status NcclCommunicator::AwaitStream() {
     return DeadlineExceeded(
         fmt::format("NCCL: an operation does not end: {} ({})", status.message(), NameOf(group_)));
   }
-  if (status.ok()) warm_ = true;
+  if (status.ok()) warm_ = issued_;
   return status;
 }
 

@@ -116,7 +116,8 @@ class NcclCommunicator final : public DeviceCommunicator {
 
   // Belongs to the call that is inside.
   bool connected_ = false;
-  bool warm_ = false;  // an operation has completed: all connections are there
+  bool issued_ = false;  // an operation of NCCL's was begun
+  bool warm_ = false;    // and one has completed: connections are there
   Status failed_;
   DeviceMemory staging_host_;
   DeviceMemory staging_device_;
