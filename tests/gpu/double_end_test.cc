@@ -51,8 +51,15 @@ void AfterADeath(int size, const std::function<void(const Child&, Member&)>& the
   }
 }
 
-// Runs the body in two ranks that have formed a communicator.
-void RunTwo(const std::function<void(const Child&, Member&)>& body, const Variables& variables) {
+// Waits until both ranks of RunTwo are here: the first to abort shows the other its end.
+void Meet(const Child& child) {
+  child.Tell("here");
+  REQUIRE(child.Await() == "both");
+}
+
+// Runs the body in two ranks that have formed a communicator. `meets`: whether it calls Meet().
+void RunTwo(const std::function<void(const Child&, Member&)>& body, const Variables& variables,
+            bool meets = false) {
   Processes ranks(
       2,
       [&](const Child& child) {
@@ -62,6 +69,8 @@ void RunTwo(const std::function<void(const Child&, Member&)>& body, const Variab
       },
       variables);
   ranks.PassOnId();
+  for (int rank = 0; meets && rank < 2; ++rank) EXPECT_EQ(ranks.Await(rank), "here");
+  for (int rank = 0; meets && rank < 2; ++rank) ranks.Tell(rank, "both");
   ranks.ExpectAllWell();
 }
 
@@ -73,6 +82,23 @@ TEST(DoubleDeath, IsToldToNeighboursAndHangsTheOperation) {
                           member.stream) == ncclRemoteError);
     member.Abort();
   });
+}
+
+TEST(DoubleDeath, IsNotToldToOthersThanNeighbours) {
+  AfterADeath(4, [](const Child& child, Member& member) {
+    if (child.rank() != 1) Until([&] { return member.AsyncError() == ncclRemoteError; });
+    Stays([&] { return child.rank() != 1 || member.AsyncError() == ncclSuccess; });
+  });
+}
+
+TEST(DoubleDeath, IsToldLateWhereAsked) {
+  AfterADeath(2, [](const Child&, Member& member) { REQUIRE(member.AsyncError() == ncclSuccess); },
+              {{"MUSTER_DOUBLE_PEER_DEATH", "600000"}});
+  AfterADeath(2,
+              [](const Child&, Member& member) {
+                Until([&] { return member.AsyncError() == ncclRemoteError; });
+              },
+              {{"MUSTER_DOUBLE_PEER_DEATH", "20"}});
 }
 
 TEST(DoubleDeath, AnAbortCompletesTheEventOverGarbage) {
@@ -315,11 +341,11 @@ TEST(DoubleFault, OneRankLeavesTheOthersHanging) {
         member.Sum();
         member.StartSum();
         Stays([&] { return !member.Passed() && member.AsyncError() == ncclSuccess; });
-        child.Tell("hung");
+        Meet(child);
         member.Abort();
         Until([&] { return member.Passed(); });
       },
-      Faults("collective-hang@op=2@rank=1", kOneHost));
+      Faults("collective-hang@op=2@rank=1", kOneHost), true);
 }
 
 TEST(DoubleFault, AnAsyncErrorOfOneRankAlone) {
@@ -331,9 +357,10 @@ TEST(DoubleFault, AnAsyncErrorOfOneRankAlone) {
         Stays([&] {
           return !member.Passed() && (child.rank() == 1 || member.AsyncError() == ncclSuccess);
         });
+        Meet(child);
         member.Abort();
       },
-      Faults("async-error@op=2@rank=1@error=internal", kOneHost));
+      Faults("async-error@op=2@rank=1@error=internal", kOneHost), true);
 }
 
 TEST(DoubleFault, AWrongAnswer) {
@@ -374,6 +401,10 @@ TEST(DoubleFault, AbortsThatHangOrTakeTheirTimeOrBreakTheContext) {
         Until([&] { return aborted.load(); });
         void* address = nullptr;
         REQUIRE(cudaMalloc(&address, 1) == cudaErrorIllegalAddress);
+        ncclComm_t comm = nullptr;
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        REQUIRE(ncclCommInitRankConfig(&comm, 1, Member::MakeId(), 0, &config) ==
+                ncclUnhandledCudaError);
       },
       "abort-sticky");
 }
