@@ -50,12 +50,16 @@ bool Populate(std::byte* data, std::int64_t bytes) {
 }  // namespace
 
 AlignedBuffer::AlignedBuffer(AlignedBuffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
+    : memory_(std::move(other.memory_)),
+      lent_(std::move(other.lent_)),
+      data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
       capacity_(std::exchange(other.capacity_, 0)) {}
 
 AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
   AlignedBuffer taken(std::move(other));
+  std::swap(memory_, taken.memory_);
+  std::swap(lent_, taken.lent_);
   std::swap(data_, taken.data_);
   std::swap(size_, taken.size_);
   std::swap(capacity_, taken.capacity_);
@@ -65,7 +69,8 @@ AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
 AlignedBuffer::~AlignedBuffer() { Free(); }
 
 void AlignedBuffer::Free() {
-  if (data_ != nullptr) munmap(data_, static_cast<std::size_t>(capacity_));
+  if (data_ != nullptr && lent_ == nullptr) munmap(data_, static_cast<std::size_t>(capacity_));
+  lent_.reset();
   data_ = nullptr;
   size_ = 0;
   capacity_ = 0;
@@ -76,23 +81,40 @@ Status AlignedBuffer::Resize(std::int64_t bytes) {
   if (bytes > capacity_) {
     // First give back the old memory: both together may be more than there is.
     Free();
-    const std::int64_t alignment = bytes < kHugePageBytes ? kDirectAlignment : kHugePageBytes;
-    const Status none = ResourceExhausted(fmt::format("no memory for a buffer of {} bytes", bytes));
-    if (bytes > std::numeric_limits<std::int64_t>::max() - 2 * kHugePageBytes) return none;
-    const std::int64_t capacity = (bytes + alignment - 1) / alignment * alignment;
-    data_ = MapAt(capacity, alignment);
-    if (data_ == nullptr) return none;
-    capacity_ = capacity;
-    // Advice only: without huge pages the buffer works as well, only slower. Forked children (data
-    // loaders) do not get it, so that no page has to be copied for their sake.
-    static_cast<void>(madvise(data_, static_cast<std::size_t>(capacity), MADV_HUGEPAGE));
-    static_cast<void>(madvise(data_, static_cast<std::size_t>(capacity), MADV_DONTFORK));
-    if (!Populate(data_, capacity)) {
-      Free();
-      return none;
-    }
+    MUSTER_RETURN_IF_ERROR(Grow(bytes));
   }
   size_ = bytes;
+  return {};
+}
+
+Status AlignedBuffer::Grow(std::int64_t bytes) {
+  const std::int64_t alignment = bytes < kHugePageBytes ? kDirectAlignment : kHugePageBytes;
+  const Status none = ResourceExhausted(fmt::format("no memory for a buffer of {} bytes", bytes));
+  if (bytes > std::numeric_limits<std::int64_t>::max() - 2 * kHugePageBytes) return none;
+  const std::int64_t capacity = (bytes + alignment - 1) / alignment * alignment;
+  if (memory_) return Borrow(capacity);
+  data_ = MapAt(capacity, alignment);
+  if (data_ == nullptr) return none;
+  capacity_ = capacity;
+  // Advice only: without huge pages the buffer works as well, only slower. Forked children (data
+  // loaders) do not get it, so that no page has to be copied for their sake.
+  static_cast<void>(madvise(data_, static_cast<std::size_t>(capacity), MADV_HUGEPAGE));
+  static_cast<void>(madvise(data_, static_cast<std::size_t>(capacity), MADV_DONTFORK));
+  if (!Populate(data_, capacity)) {
+    Free();
+    return none;
+  }
+  return {};
+}
+
+Status AlignedBuffer::Borrow(std::int64_t capacity) {
+  Result<std::shared_ptr<std::byte>> lent = memory_(capacity);
+  if (!lent.ok()) return lent.status();
+  lent_ = std::move(*lent);
+  data_ = lent_.get();
+  capacity_ = capacity;
+  MUSTER_CHECK(reinterpret_cast<std::uintptr_t>(data_) % kDirectAlignment == 0,
+               "memory for buffers is aligned");
   return {};
 }
 

@@ -117,6 +117,14 @@ std::string_view NameOf(CheckpointState state) {
   return "unknown";
 }
 
+std::string_view NameOf(Backend backend) {
+  switch (backend) {
+    case Backend::kTcp: return "tcp";
+    case Backend::kNccl: return "nccl";
+  }
+  return "unknown";
+}
+
 std::string_view NameOf(EndKind kind) {
   switch (kind) {
     case EndKind::kFinished: return "finished";

@@ -2,8 +2,9 @@
 // names; a text that fails is refused with a reason that names the field. Unknown fields are
 // ignored, so that a newer minor version can add some. Nothing throws. Thread-safe: no state.
 //
-// 64-bit ids and digests are strings of 16 hexadecimal digits, durations integers of nanoseconds
-// under a name that ends in `_ns`, enums lower-case names, absent optionals absent.
+// 64-bit ids and digests are strings of 16 hexadecimal digits, bytes strings of two each, durations
+// integers of nanoseconds under a name that ends in `_ns`, enums lower-case names, absent optionals
+// absent.
 #pragma once
 
 #include <string>
@@ -38,6 +39,7 @@ namespace muster {
 [[nodiscard]] std::string_view NameOf(RestoreSource source);
 [[nodiscard]] std::string_view NameOf(CheckpointState state);
 [[nodiscard]] std::string_view NameOf(EndKind kind);
+[[nodiscard]] std::string_view NameOf(Backend backend);
 // The type tag of a message: "hello".
 [[nodiscard]] std::string_view NameOf(const Message& message);
 

@@ -9,6 +9,7 @@
 namespace muster::codec {
 namespace {
 
+constexpr std::string_view kDigits = "0123456789abcdef";
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 bool IsControl(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }
@@ -26,6 +27,35 @@ void Writer::Number(const char* name, double value) {
     object_[name] = value > 0 ? "inf" : "-inf";
   } else {
     object_[name] = value;
+  }
+}
+
+void Writer::Bytes(const char* name, const std::string& value, std::size_t /*max_bytes*/) {
+  std::string digits;
+  digits.reserve(2 * value.size());
+  for (const char byte : value) {
+    const auto number = static_cast<unsigned char>(byte);
+    digits.push_back(kDigits[number >> 4U]);
+    digits.push_back(kDigits[number & 15U]);
+  }
+  object_[name] = std::move(digits);
+}
+
+void Reader::Bytes(const char* name, std::string& value, std::size_t max_bytes) {
+  const std::string* text = FindString(name);
+  if (text == nullptr) return;
+  const std::size_t bytes = text->size() / 2;
+  if (text->size() % 2 != 0 || text->find_first_not_of(kDigits) != std::string::npos) {
+    return Fail(name, fmt::format("is {}, must be lower-case hexadecimal digits, two for each byte",
+                                  Quoted(*text)));
+  }
+  if (bytes == 0 || bytes > max_bytes) {
+    return Fail(name, fmt::format("is {} bytes, must be 1 to {}", bytes, max_bytes));
+  }
+  value.resize(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) {
+    const std::size_t high = kDigits.find((*text)[2 * i]);
+    value[i] = static_cast<char>(high * 16 + kDigits.find((*text)[2 * i + 1]));
   }
 }
 

@@ -65,6 +65,8 @@ template <>
 inline constexpr CheckpointState kLast<CheckpointState> = CheckpointState::kDeleting;
 template <>
 inline constexpr EndKind kLast<EndKind> = EndKind::kFailed;
+template <>
+inline constexpr Backend kLast<Backend> = Backend::kNccl;
 
 template <class E>
 [[nodiscard]] std::string_view EnumName(E value) {
@@ -124,6 +126,13 @@ class Writer {
   void Enum(const char* name, E value) {
     object_[name] = EnumName(value);
   }
+  // One that not every writer knows; it is written all the same.
+  template <class E>
+  void OptionalEnum(const char* name, E value) {
+    Enum(name, value);
+  }
+  // Two lower-case hexadecimal digits for each byte.
+  void Bytes(const char* name, const std::string& value, std::size_t max_bytes);
   template <class T>
   void Object(const char* name, const T& value) {
     object_[name] = ObjectOf(value);
@@ -225,6 +234,14 @@ class Reader {
     }
     Fail(name, "is " + Quoted(*text) + ", must be one of " + known);
   }
+  // The first one when it is absent.
+  template <class E>
+  void OptionalEnum(const char* name, E& value) {
+    value = E();
+    if (Has(name)) Enum(name, value);
+  }
+  // 1 to `max_bytes` of them.
+  void Bytes(const char* name, std::string& value, std::size_t max_bytes);
   template <class T>
   void Object(const char* name, T& value) {
     if (const Json* object = Find(name)) {

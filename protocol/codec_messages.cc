@@ -97,6 +97,12 @@ void Fields(Io& io, Ref<Io, Ready> ready) {
 }
 
 template <class Io>
+void Fields(Io& io, Ref<Io, GroupId> group) {
+  io.Id("generation", group.generation);
+  io.Bytes("id", group.id, kMaxGroupIdBytes);
+}
+
+template <class Io>
 void Fields(Io& io, Ref<Io, Formed> formed) {
   io.Id("generation", formed.generation);
   io.Millis("form_ms", formed.form_ms);
@@ -312,7 +318,8 @@ constexpr std::array<std::string_view, std::variant_size_v<Message>> kTypes = {
     "checkpoint_aborted",
     "remove_checkpoint",
     "sweep_checkpoints",
-    "ended"};
+    "ended",
+    "group_id"};
 static_assert(!kTypes.back().empty(), "an alternative of Message has no name");
 
 template <std::size_t I>

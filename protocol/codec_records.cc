@@ -42,6 +42,7 @@ void Fields(Io& io, Ref<Io, JobSpec> spec) {
   io.Integer("checkpoint_keep", spec.checkpoint_keep, 0, 1'000'000);
   io.Integer("checkpoint_keep_every", spec.checkpoint_keep_every, 0, kMaxInteger);
   io.List("tensors", spec.tensors, 0, kMaxTensors);
+  io.OptionalEnum("backend", spec.backend);
 }
 
 template <class Io>

@@ -23,6 +23,8 @@ inline constexpr int kMaxJsonDepth = 16;
 inline constexpr std::size_t kMaxReasonBytes = 1024;
 inline constexpr std::size_t kMaxNameBytes = 128;
 inline constexpr std::size_t kMaxAddressBytes = 300;
+// By which the members of a generation find each other; NCCL's take 128.
+inline constexpr std::size_t kMaxGroupIdBytes = 256;
 inline constexpr std::int32_t kMaxWorldSize = 16384;
 inline constexpr std::int32_t kMaxMicroBatches = 65536;
 inline constexpr std::size_t kMaxTensors = 500'000;

@@ -122,6 +122,15 @@ struct Ready {
   friend bool operator==(const Ready&, const Ready&) = default;
 };
 
+// The id by which the members of one generation find each other on the data plane (Backend::kNccl).
+// Up: rank 0 of the assigned record has minted it. Down: to the other members, from then on. It
+// holds for this generation alone, and nobody keeps it for longer than its round.
+struct GroupId {
+  Generation generation;
+  std::string id;  // any bytes, 1 to kMaxGroupIdBytes
+  friend bool operator==(const GroupId&, const GroupId&) = default;
+};
+
 struct Formed {
   Generation generation;
   double form_ms = 0;     // building and proving the communicators, waiting for peers included
@@ -328,6 +337,6 @@ using Message = std::variant<Hello, Able, Heartbeat, Ready, Formed, FormFailed, 
                              Stopped, Leave, Finished, ShardWritten, ShardFailed, ManifestWritten,
                              CheckpointRemoved, LauncherHello, Attest, Welcome, Refused, Ack,
                              Interrupt, Assign, Start, Wish, WriteManifest, CheckpointAnnounced,
-                             CheckpointAborted, RemoveCheckpoint, SweepCheckpoints, Ended>;
+                             CheckpointAborted, RemoveCheckpoint, SweepCheckpoints, Ended, GroupId>;
 
 }  // namespace muster

@@ -145,13 +145,20 @@ constexpr std::array kTable = {
                "The greatest number that a worker has seen is given to the next generation.", 12},
     MutantInfo{Mutant::kLowNumber, "low-number",
                "The numbers that workers have seen are not looked at.", 12},
+    MutantInfo{Mutant::kGroupIdKept, "group-id-kept",
+               "The coordinator keeps the id of a round that failed and hands it on in the next.",
+               0},
+    MutantInfo{Mutant::kGroupIdStale, "group-id-stale",
+               "A worker takes the id of an earlier assignment for that of the present one.", 0},
+    MutantInfo{Mutant::kGroupIdOfOldRank, "group-id-of-old-rank",
+               "The id is minted by who was rank 0 in the generation before.", 0},
 };
 
 constexpr bool InOrder() {
   for (std::size_t i = 0; i < kTable.size(); ++i) {
     if (static_cast<std::size_t>(kTable[i].mutant) != i) return false;
   }
-  return static_cast<std::size_t>(Mutant::kLowNumber) + 1 == kTable.size();
+  return static_cast<std::size_t>(Mutant::kGroupIdOfOldRank) + 1 == kTable.size();
 }
 static_assert(InOrder(), "the table follows the enumeration");
 

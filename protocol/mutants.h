@@ -82,6 +82,10 @@ enum class Mutant {
   kForceWithoutRollback,
   kReuseNumber,
   kLowNumber,
+  // The id of a generation's communicators.
+  kGroupIdKept,
+  kGroupIdStale,
+  kGroupIdOfOldRank,
 };
 
 #ifdef MUSTER_MUTANTS

@@ -16,6 +16,12 @@
 
 namespace muster {
 
+// What the data plane of a job is made of.
+enum class Backend {
+  kTcp,
+  kNccl,  // the members of a generation find each other by an id that its rank 0 mints
+};
+
 // What a job is. All workers of a job bring the same one; a contradicting one is refused with the
 // difference. See DifferenceOf in coordinator/core/config.h.
 struct JobSpec {
@@ -33,6 +39,7 @@ struct JobSpec {
   // Announced ones whose step is a multiple of this stay for good, beyond those; 0: none do.
   std::int64_t checkpoint_keep_every = 0;
   std::vector<TensorSpec> tensors;  // the state, in the order of registration
+  Backend backend = Backend::kTcp;
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };
 

@@ -76,6 +76,7 @@ TEST(TidyLayering, ProjectIncludes) {
   EXPECT_EQ(count("worker/client/worker.cc", "coordinator/store/journal.h"), 1U);
   EXPECT_EQ(count("worker/examples/char_lm.cc", "worker/client/worker.h"), 0U);
   EXPECT_EQ(count("worker/examples/char_lm.cc", "worker/collective/communicator.h"), 1U);
+  EXPECT_EQ(count("worker/examples/char_lm.cc", "worker/collective/device.h"), 0U);
   EXPECT_EQ(count("chaos/sim/simulator.cc", "worker/core/session.h"), 0U);
   EXPECT_EQ(count("chaos/sim/simulator.cc", "coordinator/server/driver.h"), 1U);
   EXPECT_EQ(count("checkpoint/writer.cc", "coordinator/store/journal.h"), 1U);

@@ -45,8 +45,18 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"torchrun"}));
   recovery->add_flag("--keep", bench.keep, "Leave logs and records behind");
 
+  muster::chaos::GpuBenchOptions gpu;
+  CLI::App* gpu_command = bench_command->add_subcommand(
+      "gpu", "Re-forms over NCCL in the same processes: their times, and what they leave behind");
+  gpu_command->add_option("--reforms", gpu.reforms, "How many")->check(CLI::Range(4, 100000));
+  gpu_command->add_option("--pause-every", gpu.pause_every,
+                          "Every so manieth worker is stopped instead of killed; 0: none");
+  gpu_command->add_option("--text", gpu.text, "File to train on instead of the licence texts");
+  gpu_command->add_flag("--keep", gpu.keep, "Leave logs and records behind");
+
   CLI11_PARSE(app, argc, argv);
-  demo.bin_directory = bench.bin_directory = OwnDirectory();
+  demo.bin_directory = bench.bin_directory = gpu.bin_directory = OwnDirectory();
   if (*demo_command) return muster::chaos::RunDemo(demo);
+  if (*gpu_command) return muster::chaos::RunGpuBench(gpu);
   return muster::chaos::RunRecoveryBench(bench);
 }

@@ -126,12 +126,16 @@ std::vector<std::string> Lab::CommandOf(const Workload& workload) const {
     flag("--checkpoint-every", std::to_string(workload.checkpoint_every));
   }
   if (!workload.text.empty()) flag("--text", workload.text);
+  command.insert(command.end(), workload.flags.begin(), workload.flags.end());
   return command;
 }
 
 std::vector<std::pair<std::string, std::string>> Lab::EnvironmentOf(
     const Workload& workload) const {
-  return {{"MUSTER_RECORD_DIR", directory_ + "/records-" + workload.job}};
+  std::vector<std::pair<std::string, std::string>> environment = workload.environment;
+  environment.emplace_back("MUSTER_RECORD_DIR", directory_ + "/records-" + workload.job);
+  environment.emplace_back("MUSTER_FLIGHT_DIR", directory_ + "/flights");
+  return environment;
 }
 
 std::string Lab::CheckpointDirectory(const Workload& workload) const {
@@ -163,6 +167,8 @@ Status Lab::StartNode(const Workload& workload, const std::string& node, int wor
   const std::vector<std::string> command = CommandOf(workload);
   options.argv.insert(options.argv.end(), command.begin(), command.end());
   options.environment = EnvironmentOf(workload);
+  // Each node stands for a host of its own, for NCCL as well.
+  options.environment.emplace_back("NCCL_HOSTID", node);
   return Launch(node, std::move(options));
 }
 

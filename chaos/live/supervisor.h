@@ -32,7 +32,9 @@ struct Workload {
   bool checkpoints = false;          // into the run directory; implied by sharded
   std::string checkpoint_directory;  // instead of the one in the run directory
   Duration failure_timeout = Duration::Seconds(1);
-  std::string text;  // the file to train on; empty: the licence texts
+  std::string text;                // the file to train on; empty: the licence texts
+  std::vector<std::string> flags;  // more of them
+  std::vector<std::pair<std::string, std::string>> environment;  // of its workers
 };
 
 struct LabOptions {

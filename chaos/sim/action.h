@@ -23,6 +23,8 @@ struct OpKey {
   Generation generation;
   OpKind kind = OpKind::kConnect;
   Step step;
+  // Over NCCL, where those meet who have the same; else zero.
+  std::uint64_t group = 0;
   friend auto operator<=>(const OpKey&, const OpKey&) = default;
 };
 enum class Ended { kDone, kFailed, kAborted };

@@ -51,6 +51,9 @@ bool Explorer::Lazy(const Pending& pending) {
 bool Explorer::PumpActs(const World& world, const Process& p) {
   const Instant now = world.LocalNow(p);
   if (p.at == At::kDeciding) return p.session->Decided(now).has_value();
+  if (p.at == At::kForming && p.awaits_group) {
+    return !World::FormsStill(p) || p.session->group_id() != nullptr;
+  }
   if (p.at != At::kBoundary) return false;
   const GenerationRecord* started = p.session->started_record();
   const bool adopts = p.next_cut && started != nullptr && started->generation == p.next_cut_of;

@@ -26,6 +26,9 @@ void ExploreCommand::AddOptions(CLI::App& app) {
   app.add_option("--skip-every", options.job.skip_every, "this step and its multiples are skipped")
       ->capture_default_str();
   app.add_flag("--sharded", options.job.sharded, "state dies with its rank");
+  app.add_flag_callback(
+      "--nccl", [this] { options.job.backend = Backend::kNccl; },
+      "its members meet by an id that rank 0 mints");
   app.add_flag("--checkpoints", options.job.checkpoints, "of a replicated job");
   app.add_option("--save-every", options.job.save_every, "steps")->capture_default_str();
   app.add_flag("--launchers", options.job.launchers, "attest deaths");

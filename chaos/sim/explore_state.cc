@@ -14,9 +14,9 @@ void Explorer::AddProcess(const World& world, const Process& p, Fingerprint& pri
   print.SetNow(world.LocalNow(p));
   print(*p.session);
   print.SetNow(now);
-  print(p.connection, world.network_.IsCut(p.connection), p.at, p.record, p.step, p.held,
-        p.next_cut, p.next_cut_of, p.trained, p.agreed, p.op, p.operations, p.paused, p.disk_full,
-        p.well_since, p.leaving, p.contact);
+  print(p.connection, world.network_.IsCut(p.connection), p.at, p.record, p.group, p.awaits_group,
+        p.step, p.held, p.next_cut, p.next_cut_of, p.trained, p.agreed, p.op, p.operations,
+        p.paused, p.disk_full, p.well_since, p.leaving, p.contact);
 }
 
 // Only the order within a channel counts.
@@ -74,8 +74,8 @@ std::uint64_t Explorer::FingerprintOf(const Node& node) const {
   AddPlanes(world, print);
   print(QueueOf(world, empty));
   print(world.chain_, world.one_generation_, world.step_chain_, world.exact_data_,
-        world.safe_checkpoints_, world.durable_decisions_, world.reforming_, world.quorum_,
-        world.store_lost_, world.took_found_);
+        world.safe_checkpoints_, world.durable_decisions_, world.group_ids_, world.reforming_,
+        world.quorum_, world.store_lost_, world.took_found_);
   return print.value();
 }
 

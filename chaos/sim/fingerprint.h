@@ -121,6 +121,9 @@ class Fingerprint {
     } else if constexpr (std::is_same_v<T, Heartbeat>) {
       (*this)(part.generation, part.committed, part.stage, part.operations, part.waiting,
               part.phase_left, part.skips);
+    } else if constexpr (std::is_same_v<T, GroupId>) {
+      Walk(part.generation);
+      WalkValue(part.id);  // by which members meet: no text for people
     } else if constexpr (std::is_same_v<T, Ack>) {
       Walk(part.interval);
     } else if constexpr (std::is_same_v<T, Status>) {

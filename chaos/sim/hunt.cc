@@ -38,6 +38,9 @@ std::vector<SmallSearch> SmallSearches() {
   add("3 workers, 1 kill", 3, {.kills = 1}, false);
   add("3 workers, 1 early timer", 3, {.early_timers = 1}, false);
   add("3 workers, 2 kills", 3, {.kills = 2}, false);
+  // Where a generation is being formed again while its id is on the way.
+  add("nccl, 1 failed call, 1 kill", 2, {.kills = 1, .failures = 1}, false);
+  all.back().options.job.backend = Backend::kNccl;
   return all;
 }
 

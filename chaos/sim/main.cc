@@ -26,6 +26,7 @@ struct Totals {
   std::int64_t steps = 0;
   std::int64_t reforms = 0;
   std::int64_t rollbacks = 0;
+  std::int64_t group_ids = 0;
   std::array<std::int64_t, muster::sim::kFaultKinds> faults{};
   std::uint64_t violations = 0;
 
@@ -35,6 +36,7 @@ struct Totals {
     steps += result.steps;
     reforms += result.reforms;
     rollbacks += result.rollbacks;
+    group_ids += result.group_ids;
     for (std::size_t k = 0; k < faults.size(); ++k) faults[k] += result.faults[k];
     if (!result.violation.empty()) ++violations;
   }
@@ -65,6 +67,7 @@ void PrintTotals(const Totals& totals, double seconds) {
   line["steps"] = totals.steps;
   line["generations"] = totals.reforms;
   line["rollbacks"] = totals.rollbacks;
+  line["group_ids"] = totals.group_ids;
   line["faults"] = faults;
   line["seconds"] = seconds;
   line["seeds_per_minute"] = static_cast<double>(totals.seeds) / seconds * 60;

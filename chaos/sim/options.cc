@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "protocol/codec.h"
+
 namespace muster::sim {
 
 const char* NameOf(FaultKind kind) {
@@ -54,6 +56,7 @@ Options Options::Draw(std::uint64_t seed) {
   o.keep_every = prng.Chance(1, 4) ? o.save_every * (2 + below(4)) : 0;
   o.pins = prng.Chance(1, 3);
   o.total_loss = prng.Chance(1, 2);
+  o.backend = prng.Chance(1, 2) ? Backend::kNccl : Backend::kTcp;
   return o;
 }
 
@@ -67,11 +70,11 @@ std::string Options::ToString() const {
       "seed={} workers={} per_node={} min={} max={} sharded={} checkpoints={} steps={} "
       "save_every={} launchers={} faults={} dense={} step_ms={} delay_us={} lease_ms={} "
       "drift_ppm={} autonomy_ms={} spread_ms={} slow_aborts={} keep_every={} pins={} total_loss={} "
-      "kinds={}",
+      "backend={} kinds={}",
       seed, workers, workers_per_node, min_workers, max_workers, sharded, checkpoints, steps,
       save_every, launchers, faults, dense, step.millis(), delay.nanos() / 1000, lease.millis(),
       drift_ppm, autonomy.millis(), spread.millis(), slow_aborts, keep_every, pins, total_loss,
-      faults_text);
+      muster::NameOf(backend), faults_text);
 }
 
 }  // namespace muster::sim

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "protocol/prng.h"
+#include "protocol/records.h"
 #include "protocol/time.h"
 
 namespace muster::sim {
@@ -49,9 +50,10 @@ struct Options {
   std::int64_t keep_every = 0;  // see JobSpec::checkpoint_keep_every
   bool total_loss = false;      // with the store all processes are lost; their files alone are left
   bool pins = false;            // some checkpoints are pinned for as long as there are faults
-  bool launchers = true;        // attest deaths
-  int faults = 6;               // in the faulty phase
-  std::uint32_t kinds = 0;      // bit k: FaultKind k occurs
+  Backend backend = Backend::kTcp;
+  bool launchers = true;    // attest deaths
+  int faults = 6;           // in the faulty phase
+  std::uint32_t kinds = 0;  // bit k: FaultKind k occurs
   // Faults follow each other at interesting points (a message sent, an operation ended), and not
   // only at random times.
   bool dense = false;

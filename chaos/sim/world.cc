@@ -41,6 +41,7 @@ JobSpec SpecOf(const Options& options) {
   spec.micro_batches = 16;
   spec.steps = options.steps;
   spec.failure_timeout = options.lease;
+  spec.backend = options.backend;
   TensorSpec tensor{"w", DType::kFloat32, {kElements}, options.sharded ? 0 : -1};
   spec.tensors.push_back(tensor);
   if (options.sharded || options.checkpoints) {
@@ -65,6 +66,7 @@ World::World(const Options& options)
     : options_(options),
       spec_(SpecOf(options)),
       prng_(Mix64(options.seed)),
+      ids_(Mix64(~options.seed)),
       network_(options.workers),
       config_(ConfigOf(options)),
       exact_data_(spec_),

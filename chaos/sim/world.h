@@ -26,6 +26,7 @@
 #include "chaos/sim/checkers/chain.h"
 #include "chaos/sim/checkers/durable_decisions.h"
 #include "chaos/sim/checkers/exact_data.h"
+#include "chaos/sim/checkers/group_ids.h"
 #include "chaos/sim/checkers/healthy_workers.h"
 #include "chaos/sim/checkers/liveness.h"
 #include "chaos/sim/checkers/one_generation.h"
@@ -52,6 +53,7 @@ struct RunResult {
   std::int64_t steps = 0;
   std::int64_t reforms = 0;
   std::int64_t rollbacks = 0;
+  std::int64_t group_ids = 0;                      // minted
   std::array<std::int64_t, kFaultKinds> faults{};  // injected, by kind
   std::uint64_t trace_hash = 0;
   std::vector<std::string> trace;  // with Options::trace
@@ -77,7 +79,9 @@ struct Process {
   Instant timer_at;  // by the world's clock
   // The training thread.
   At at = At::kBoundary;
-  RecordPointer record;  // of the generation that it works in
+  RecordPointer record;       // of the generation that it works in
+  std::uint64_t group = 0;    // the id that its communicators were made by; zero: none
+  bool awaits_group = false;  // in forming, for that id
   Step step;
   Piece held;                     // its memory
   std::optional<Piece> next_cut;  // of a generation that has not started
@@ -199,6 +203,9 @@ class World {
 
   // world_restore.cc
   void Form(Process& p);
+  void MeetGroup(Process& p);
+  [[nodiscard]] std::string MintId(const Process& p);
+  [[nodiscard]] static bool FormsStill(const Process& p);
   void Connected(Process& p);
   void Exchanged(Process& p, const OpKey& key);
   void TakeState(Process& p, const std::vector<Piece>& pieces, Duration takes);
@@ -236,6 +243,7 @@ class World {
   const JobSpec spec_;
   bool exhaustive_ = false;  // nothing is drawn, nothing takes time
   Prng prng_;
+  Prng ids_;  // a stream of its own: what else is drawn does not depend on the backend
   Instant now_ = Instant::FromNanos(1'000'000'000'000);
   Queue queue_;
   std::vector<Process> processes_;
@@ -275,6 +283,7 @@ class World {
   ExactData exact_data_;
   SafeCheckpoints safe_checkpoints_;
   DurableDecisions durable_decisions_;
+  GroupIds group_ids_;
   HealthyWorkers healthy_workers_;
   Liveness liveness_;
   Reforming reforming_;

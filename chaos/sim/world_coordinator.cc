@@ -179,6 +179,7 @@ void World::StoreJob(const JobRecord& record) {
   if (record.latest) knows_generation_ = true;
   const bool waited = now_ - coordinator_since_ >= config_.autonomy;
   one_generation_.OnDecision(record, Standings(), adopts, waited, verdict_);
+  if (record.latest_started) group_ids_.OnStarted(spec_, *record.latest, verdict_);
   step_chain_.OnRecord(record, chain_, verdict_);
   safe_checkpoints_.OnRecord(record, stored_checkpoints_, chain_, verdict_);
   reforming_.OnRecord(record, WellHolders(record), kElements, verdict_);

@@ -15,8 +15,39 @@ void World::Form(Process& p) {
   p.at = At::kForming;
   p.record = std::make_shared<const GenerationRecord>(*p.session->assigned());
   p.operations = 0;
+  p.group = 0;
   Tell(p, worker::FormingBegun{});
+  if (options_.backend == Backend::kNccl && p.record->world_size() > 1) return MeetGroup(p);
   Enter(p, OpKind::kConnect, Step(), {});
+}
+
+// Is what the training thread forms still what it is to form?
+bool World::FormsStill(const Process& p) {
+  const GenerationRecord* assigned = p.session->assigned();
+  return !p.session->ended() && assigned != nullptr &&
+         assigned->generation == p.record->generation && assigned->lineage == p.record->lineage;
+}
+
+// Over NCCL: with those who have the same id, and not before this one has it.
+void World::MeetGroup(Process& p) {
+  if (p.session->mints_group_id()) {
+    const std::string minted = MintId(p);
+    group_ids_.OnMinted(*p.record, MemberOf(p), minted, verdict_);
+    Tell(p, worker::IdMinted{p.record->generation, minted});
+  }
+  const std::string* id = p.session->group_id();
+  p.awaits_group = id == nullptr;
+  if (p.awaits_group) return;
+  p.group = group_ids_.OnUsed(*p.record, MemberOf(p), *id, verdict_);
+  Enter(p, OpKind::kConnect, Step(), {});
+}
+
+std::string World::MintId(const Process& p) {
+  ++result_.group_ids;
+  const auto generation = static_cast<std::uint64_t>(p.record->generation.value());
+  const std::uint64_t drawn =
+      exhaustive_ ? Mix64(static_cast<std::uint64_t>(p.pid) ^ Mix64(generation)) : ids_.Next();
+  return ToHex(drawn);
 }
 
 // Every member is there. What each holds is read as it is now, in the cut of the last generation.

@@ -12,6 +12,10 @@ namespace muster::sim {
 void World::Pump(Process& p) {
   if (p.at == At::kBoundary) BeginStep(p);
   if (p.at == At::kDeciding) Decide(p);
+  if (p.at != At::kForming || !p.awaits_group) return;
+  if (FormsStill(p)) return MeetGroup(p);
+  p.awaits_group = false;  // interrupted
+  BeginStep(p);
 }
 
 void World::BeginStep(Process& p) {
@@ -55,7 +59,7 @@ void World::Train(Process& p) {
 // --- Operations ----------------------------------------------------------------------------------
 
 void World::Enter(Process& p, OpKind kind, Step step, Contribution contribution) {
-  const OpKey key{p.record->lineage, p.record->generation, kind, step};
+  const OpKey key{p.record->lineage, p.record->generation, kind, step, p.group};
   p.op = key;
   ++p.operations;
   ++p.serial;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "protocol/codec.h"
+
 namespace muster::coordinator {
 
 namespace {
@@ -151,6 +153,7 @@ std::string DifferenceOf(const JobSpec& running, const JobSpec& offered) {
   add("checkpoint-every", running.checkpoint_every, offered.checkpoint_every);
   add("checkpoint-keep", running.checkpoint_keep, offered.checkpoint_keep);
   add("checkpoint-keep-every", running.checkpoint_keep_every, offered.checkpoint_keep_every);
+  add("backend", NameOf(running.backend), NameOf(offered.backend));
   add("number of tensors", running.tensors.size(), offered.tensors.size());
   const std::size_t common = std::min(running.tensors.size(), offered.tensors.size());
   for (std::size_t i = 0; i < common; ++i) {

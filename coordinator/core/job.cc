@@ -325,6 +325,7 @@ void Job::CatchUpRound(Worker& worker, const Hello& hello, bool fresh, Instant n
   }
   const bool has_it = hello.attachment && hello.attachment->record.generation == number;
   if (!has_it && latest_members_.contains(worker.member)) Send(worker, Assign{round_->record});
+  SendGroupId(worker);
 }
 
 void Job::OnClosed(SessionId session, Instant now) {

@@ -155,6 +155,9 @@ class Job {
     bool assigned = false;
     GenerationRecord record;
     RestoreDecision restore;
+    // Of this generation, from its rank 0. Not durable: it lives as long as this round, and a
+    // restarted coordinator begins another one.
+    std::optional<GroupId> group_id;
     std::unordered_map<Member, Formed> formed;
     std::int32_t members_formed = 0;
     Instant deadline;  // of the next answer that is due, then for forming
@@ -203,6 +206,8 @@ class Job {
   // job_messages.cc
   void On(Worker& worker, const Heartbeat& beat, Instant now);
   void On(Worker& worker, const Ready& ready, Instant now);
+  void On(Worker& worker, const GroupId& group, Instant now);
+  void SendGroupId(const Worker& worker);
   void On(Worker& worker, const Formed& formed, Instant now);
   void On(Worker& worker, const FormFailed& failed, Instant now);
   void OnLateFormFailed(const Worker& worker, const FormFailed& failed, Instant now);

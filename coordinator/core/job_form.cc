@@ -182,6 +182,7 @@ void Job::StartGeneration(Instant now) {
     if (incidents_.size() > kMaxIncidents) incidents_.pop_front();
   }
   last_round_ = std::move(round_);
+  if (!Planted(Mutant::kGroupIdKept)) last_round_->group_id.reset();
   round_.reset();
   RecountAll();
   Publish(EventKind::kStarted, now,

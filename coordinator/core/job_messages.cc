@@ -32,6 +32,7 @@ void Job::OnMessage(SessionId session, const Message& message, Instant now) {
   }
   if (std::holds_alternative<Able>(message)) worker->able = true;
   if (const auto* ready = std::get_if<Ready>(&message)) On(*worker, *ready, now);
+  if (const auto* group = std::get_if<GroupId>(&message)) On(*worker, *group, now);
   if (const auto* formed = std::get_if<Formed>(&message)) On(*worker, *formed, now);
   if (const auto* failed = std::get_if<FormFailed>(&message)) On(*worker, *failed, now);
   if (const auto* failed = std::get_if<OperationFailed>(&message)) On(*worker, *failed, now);
@@ -86,6 +87,25 @@ void Job::On(Worker& worker, const Ready& ready, Instant now) {
   }
   round_->ready[worker.member] = ready;
   round_->stale = round_->stale || IsMember(worker.member);
+}
+
+// A rank 0 that has reconnected says it again; members that were away get it when they are back.
+void Job::On(Worker& worker, const GroupId& group, Instant) {
+  if (!round_ || !round_->assigned || group.generation != round_->number) return;
+  const auto minter = latest_members_.find(worker.member);
+  if (minter == latest_members_.end() || minter->second != Rank(0)) return;
+  if (round_->group_id && !Planted(Mutant::kGroupIdKept)) return;
+  if (!round_->group_id) round_->group_id = group;
+  for (const MemberEntry& entry : round_->record.members) {
+    if (const Worker* member = FindWorker(entry.member)) SendGroupId(*member);
+  }
+}
+
+// To a member that has been assigned to the generation, and did not mint it.
+void Job::SendGroupId(const Worker& worker) {
+  const auto member = latest_members_.find(worker.member);
+  if (!round_->group_id || member == latest_members_.end() || member->second == Rank(0)) return;
+  Send(worker, *round_->group_id);
 }
 
 void Job::On(Worker& worker, const Formed& formed, Instant) {

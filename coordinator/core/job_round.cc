@@ -59,6 +59,11 @@ void Job::BeginRound(Cause cause, bool conclusive, Instant now) {
   } else if (last_round_) {
     next.attempt = last_round_->attempt + 1;
   }
+  if (Planted(Mutant::kGroupIdKept)) {
+    const std::optional<Round>& before = round_ ? round_ : last_round_;
+    if (before) next.group_id = before->group_id;
+    if (next.group_id) next.group_id->generation = next.number;
+  }
   // What fails again and again is given more and more time.
   const Duration settle = config_.settle * (std::int64_t{1} << std::min(next.attempt - 1, 6));
   next.settle_until = conclusive ? now : now + settle;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 namespace muster::chaos {
@@ -27,7 +28,9 @@ void ExpectHolds(const Finding& finding) {
 }  // namespace
 
 void E2eTest::SetUp() {
-  Result<std::unique_ptr<Lab>> lab = Lab::Create(Options());
+  LabOptions options = Options();
+  options.coordinator_flags.insert(options.coordinator_flags.end(), flags_.begin(), flags_.end());
+  Result<std::unique_ptr<Lab>> lab = Lab::Create(std::move(options));
   ASSERT_TRUE(lab.ok()) << lab.status().ToString();
   lab_ = std::move(lab).value();
   const Status started = lab_->StartCoordinator();
@@ -127,8 +130,8 @@ RunFacts E2eTest::Finish(const Workload& workload, const std::vector<std::string
 
 // One worker alone, without a failure: what every run of the same job has to give, bit by bit.
 const RunFacts& E2eTest::Undisturbed(const Workload& workload) {
-  static std::map<std::pair<bool, std::int64_t>, RunFacts> cache;
-  const auto [at, fresh] = cache.try_emplace({workload.sharded, workload.steps});
+  static std::map<std::tuple<bool, std::int64_t, std::vector<std::string>>, RunFacts> cache;
+  const auto [at, fresh] = cache.try_emplace({workload.sharded, workload.steps, workload.flags});
   if (!fresh) return at->second;
   Workload alone = workload;
   alone.job = "undisturbed";

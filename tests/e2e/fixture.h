@@ -21,6 +21,9 @@ class E2eTest : public testing::Test {
   void SetUp() override;
   void TearDown() override;
 
+  // More flags of the coordinator's; to be set before SetUp.
+  void AddCoordinatorFlags(const std::vector<std::string>& flags) { flags_ = flags; }
+
   // A job that takes some seconds; the same numbers everywhere, so that one undisturbed run is the
   // reference of many tests.
   static Workload Job(bool sharded = false);
@@ -52,6 +55,7 @@ class E2eTest : public testing::Test {
  private:
   static const RunFacts& Undisturbed(const Workload& workload);
 
+  std::vector<std::string> flags_;
   std::unique_ptr<Lab> lab_;
   std::vector<SurvivorFact> survivors_;
   int programs_run_ = 0;

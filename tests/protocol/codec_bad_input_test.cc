@@ -83,7 +83,7 @@ void ExpectRefused(const std::function<bool(json* parent, const Place& place)>& 
 
 bool IsOptional(const Place& place) {
   static const std::set<std::string> kOptional = {"attachment", "found",   "open", "bad_checkpoint",
-                                                  "latest",     "started", "end"};
+                                                  "latest",     "started", "end",  "backend"};
   // "started" of an attachment is a flag, "end" of an ended message is required.
   return kOptional.contains(place.leaf) && place.path != "hello.attachment.started" &&
          place.path != "ended.end";
@@ -139,9 +139,9 @@ TEST(CodecBadInput, StringsThatAreTooLongOrNoSuchName) {
     return true;
   });
   const std::set<std::string> names = {
-      "job",         "worker", "node",      "cause",   "outcome",      "stage",   "vote",
-      "code",        "source", "state",     "kind",    "dtype",        "lineage", "digest",
-      "incarnation", "seed",   "directory", "address", "header_digest"};
+      "job",         "worker", "node",      "cause",   "outcome",       "stage",   "vote",
+      "code",        "source", "state",     "kind",    "dtype",         "lineage", "digest",
+      "incarnation", "seed",   "directory", "address", "header_digest", "id",      "backend"};
   for (const char* wrong : {"../up", "a b", "ü", "\n", "a/b\\c d"}) {
     ExpectRefused([&](json* parent, const Place& place) {
       if (!names.contains(place.leaf)) return false;
@@ -165,7 +165,21 @@ constexpr std::size_t kReady = 3;
 constexpr std::size_t kShardWritten = 10;
 constexpr std::size_t kAssign = 20;
 constexpr std::size_t kWriteManifest = 23;
-constexpr std::size_t kCheckpointEntry = 30;
+constexpr std::size_t kGroupId = 29;
+constexpr std::size_t kCheckpointEntry = 31;
+
+TEST(CodecBadInput, BytesThatAreNone) {
+  const auto reason = [](const std::string& id) {
+    return ReasonFor(kGroupId, [&](json* m) { (*m)["id"] = id; });
+  };
+  EXPECT_EQ(reason("0aF0"),
+            "group_id.id: is \"0aF0\", must be lower-case hexadecimal digits, two for each byte");
+  EXPECT_EQ(reason("0af"),
+            "group_id.id: is \"0af\", must be lower-case hexadecimal digits, two for each byte");
+  EXPECT_EQ(reason(""), "group_id.id: is 0 bytes, must be 1 to 256");
+  EXPECT_EQ(reason(std::string(2 * kMaxGroupIdBytes + 2, '0')),
+            "group_id.id: is 257 bytes, must be 1 to 256");
+}
 
 TEST(CodecBadInput, FieldsThatContradictEachOther) {
   EXPECT_EQ(ReasonFor(kAssign, [](json* m) { (*m)["record"]["members"][1]["rank"] = 0; }),

@@ -75,6 +75,27 @@ TEST(Codec, ListsComeBackEqual) {
   EXPECT_NE(DecodeTensors("[]").status().message().find("layout"), std::string::npos);
 }
 
+TEST(Codec, AnyBytesMakeAnIdOfAGroup) {
+  GroupId group{Generation(3), ""};
+  for (std::size_t i = 0; i < kMaxGroupIdBytes; ++i) group.id.push_back(static_cast<char>(i));
+  const std::string text = Encode(group);
+  EXPECT_NE(text.find("\"000102"), std::string::npos) << text;
+  EXPECT_NE(text.find("fdfeff\""), std::string::npos) << text;
+  const Result<Message> back = Decode(text);
+  ASSERT_TRUE(back.ok()) << back.status().ToString();
+  EXPECT_TRUE(*back == Message(group));
+}
+
+// As it was before there were several.
+TEST(Codec, ASpecThatNamesNoBackendIsOfTcp) {
+  json hello = json::parse(Encode(SampleMessages()[0]));
+  ASSERT_EQ(hello["spec"]["backend"], "nccl");
+  hello["spec"].erase("backend");
+  const Result<Message> back = Decode(hello.dump());
+  ASSERT_TRUE(back.ok()) << back.status().ToString();
+  EXPECT_EQ(std::get<Hello>(*back).spec.backend, Backend::kTcp);
+}
+
 TEST(Codec, TypeTagsAreStable) {
   std::string tags;
   for (const Message& message : SampleMessages()) {
@@ -85,7 +106,7 @@ TEST(Codec, TypeTagsAreStable) {
             "hello able heartbeat ready formed form_failed operation_failed stopped leave finished "
             "shard_written shard_failed manifest_written checkpoint_removed launcher_hello attest "
             "welcome refused ack interrupt assign start wish write_manifest checkpoint_announced "
-            "checkpoint_aborted remove_checkpoint sweep_checkpoints ended ");
+            "checkpoint_aborted remove_checkpoint sweep_checkpoints ended group_id ");
 }
 
 template <class E>
@@ -103,6 +124,8 @@ TEST(Codec, EveryEnumeratorHasItsOwnName) {
   ExpectNames(RestoreSource::kCheckpoint, 3);
   ExpectNames(CheckpointState::kDeleting, 4);
   ExpectNames(EndKind::kFailed, 2);
+  ExpectNames(Backend::kNccl, 2);
+  EXPECT_EQ(NameOf(Backend::kNccl), "nccl");
   EXPECT_EQ(NameOf(Cause::kLeaseExpired), "lease_expired");
   EXPECT_EQ(NameOf(Outcome::kApply), "apply");
   EXPECT_EQ(NameOf(RestoreSource::kLive), "live");

@@ -18,7 +18,8 @@ JobSpec SampleSpec() {
                  .checkpoint_keep_every = 1000,
                  .tensors = {{"model/w.0", DType::kBFloat16, {300, 7}, -1},
                              {"adam.m", DType::kFloat64, {2100}, 0},
-                             {"scale", DType::kU8, {}, -1}}};
+                             {"scale", DType::kU8, {}, -1}},
+                 .backend = Backend::kNccl};
 }
 
 CheckpointKey SampleKey() { return {.step = Step(40), .generation = Generation(3)}; }
@@ -171,6 +172,7 @@ std::vector<Message> SampleMessages() {
       RemoveCheckpoint{.key = key, .directory = "s000000000040-g00000003"},
       SweepCheckpoints{.generation = g, .step = Step(40), .known = {key}},
       Ended{.end = SampleEnd(), .left = true},
+      GroupId{.generation = g, .id = std::string("\0\xff\x80\"id", 6)},
   };
 }
 

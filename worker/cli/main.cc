@@ -16,8 +16,10 @@
 #include "protocol/transport/steady_clock.h"
 #include "protocol/transport/url.h"
 #include "worker/cli/checkpoint_command.h"
+#include "worker/cli/gpu_command.h"
 #include "worker/cli/launcher.h"
 #include "worker/cli/launcher_session.h"
+#include "worker/cli/ops_view.h"
 #include "worker/cli/query.h"
 #include "worker/cli/standalone.h"
 
@@ -154,6 +156,34 @@ void AddQuery(CLI::App& app, QueryOptions& options) {
       ->check(CLI::IsMember({"text", "json"}));
 }
 
+struct StatusFlags {
+  QueryOptions query;
+  OpsOptions ops;
+  bool show_ops = false;
+};
+
+void AddStatus(CLI::App& app, StatusFlags& flags) {
+  AddQuery(app, flags.query);
+  flags.ops.directory = FromEnvironment("MUSTER_FLIGHT_DIR");
+  app.add_option("job,--job", flags.query.job, "Name of the job; none: all of them");
+  app.add_flag("--watch", flags.query.repeat, "Show it again each second");
+  CLI::Option* ops = app.add_flag(
+      "--ops", flags.show_ops,
+      "Ask no coordinator: compare what the workers of this host, dead ones too, wrote down of "
+      "their operations with each other, and say who has not entered which");
+  app.add_option("--flight-dir", flags.ops.directory,
+                 "Where they wrote it (MUSTER_FLIGHT_DIR); default: " + DefaultFlightDirectory())
+      ->needs(ops);
+}
+
+int ShowStatus(StatusFlags flags) {
+  if (!flags.show_ops) return RunStatus(flags.query);
+  flags.ops.job = flags.query.job;
+  flags.ops.json = flags.query.json;
+  flags.ops.repeat = flags.query.repeat;
+  return RunOps(flags.ops);
+}
+
 using CheckpointCommand = int (*)(checkpoint::FileSystem&, const CheckpointOptions&);
 using CheckpointCommands = std::map<const CLI::App*, CheckpointCommand>;
 
@@ -219,11 +249,9 @@ int Main(int argc, char** argv) {
   CLI::App* run = app.add_subcommand("run", "Start the workers of this node and watch them");
   AddRun(*run, run_flags);
 
-  QueryOptions status_options;
+  StatusFlags status_flags;
   CLI::App* status = app.add_subcommand("status", "Show a job, or all jobs, in one screen");
-  AddQuery(*status, status_options);
-  status->add_option("job", status_options.job, "Name of the job; none: all of them");
-  status->add_flag("--watch", status_options.repeat, "Show it again each second");
+  AddStatus(*status, status_flags);
 
   QueryOptions events_options;
   CLI::App* events = app.add_subcommand("events", "List what happened to a job");
@@ -240,15 +268,24 @@ int Main(int argc, char** argv) {
                           "coordinator"),
       checkpoint_options);
 
+  GpuOptions gpu_options;
+  CLI::App* gpu = app.add_subcommand(
+      "gpu", "Show whether workers on this machine can use a GPU and NCCL, or why not");
+  gpu->add_option("--gpu", gpu_options.ordinal, "Its number among the visible ones")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  gpu->add_flag("--json", gpu_options.json, "Print one JSON object");
+
   CLI::App* version = app.add_subcommand("version", "Print the version");
   CLI11_PARSE(app, argc, argv);
 
   if (run->parsed()) return Run(run_flags);
-  if (status->parsed()) return RunStatus(status_options);
+  if (status->parsed()) return ShowStatus(status_flags);
   if (events->parsed()) {
     if (events_options.job.empty()) return Fail("name the job: muster events JOB");
     return RunEvents(events_options);
   }
+  if (gpu->parsed()) return RunGpu(gpu_options);
   for (const auto& [subcommand, command] : checkpoint_commands) {
     if (!subcommand->parsed()) continue;
     checkpoint::PosixFileSystem files;

@@ -68,6 +68,7 @@ void AppendHead(const Json& job, std::string* out) {
   if (spec.is_object()) {
     *out += fmt::format(" (min {}, max {})", Text(spec, "min_workers"), Text(spec, "max_workers"));
   }
+  if (Text(spec, "backend") == "nccl") *out += ", over NCCL";
   *out += fmt::format(", step {}", Text(job, "committed"));
   if (Number(spec, "steps") > 0) *out += fmt::format(" of {}", Text(spec, "steps"));
   if (Number(job, "committed") > 0) *out += fmt::format(", loss {:.4f}", Number(job, "loss"));

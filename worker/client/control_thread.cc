@@ -30,6 +30,8 @@ constexpr Duration kAbortSlice = Duration::Millis(100);
 // A dial is over after this; less when the lease is shorter.
 constexpr Duration kDialTimeout = Duration::Seconds(5);
 constexpr Duration kStopTimeout = Duration::Millis(1500);
+// From telling the coordinator that this process is given up to its end by SIGKILL.
+constexpr Duration kLastWords = Duration::Millis(300);
 
 // Written to by the handler of SIGTERM: the event of the last worker that asked for it.
 std::atomic<int> leave_event = -1;
@@ -53,6 +55,7 @@ class ControlThread::Io {
         work_(io_.get_executor()),
         timer_(io_),
         stop_timer_(io_),
+        kill_timer_(io_),
         leave_stream_(io_, leave_.get()) {
     dial_timeout_ = std::min(kDialTimeout, options_.identity.spec.failure_timeout);
   }
@@ -152,13 +155,31 @@ class ControlThread::Io {
     }
     if (communicator) {
       communicator->Abort();
-      if (!communicator->AwaitAborted(kAbortSlice).ok()) {
+      const Status aborted = communicator->AwaitAborted(kAbortSlice);
+      if (aborted.code() == Code::kDeadlineExceeded) {
         // Heartbeats first, then again.
         net::post(io_, [this, begun] { Abort(begun); });
         return;
       }
+      if (!aborted.ok()) return GiveUp(aborted, communicator->stuck());
     }
     Hand(Aborted{(MonotonicNow() - begun).ToMillis()});
+  }
+
+  // What this worker computes on is lost. The session tells the coordinator and ends, and with it
+  // the training loop. `stuck`: the training thread may be in a call that never returns, and so may
+  // exit(): only the kernel ends such a process. Its launcher sees it die, and starts it anew.
+  void GiveUp(const Status& why, bool stuck) {
+    if (given_up_) return;
+    given_up_ = true;
+    std::fprintf(stderr, "muster: %s; this worker is given up%s\n", why.message().c_str(),
+                 stuck ? ", and its process killed" : "");
+    Hand(Unfit{why});
+    if (!stuck) return;
+    kill_timer_.expires_after(std::chrono::nanoseconds(kLastWords.nanos()));
+    kill_timer_.async_wait([](const ErrorCode& error) {
+      if (!error) ::kill(::getpid(), SIGKILL);
+    });
   }
 
   void Dial(std::int64_t number) {
@@ -270,12 +291,14 @@ class ControlThread::Io {
   net::executor_work_guard<Executor> work_;
   Timer timer_;
   Timer stop_timer_;
+  Timer kill_timer_;
   LeaveStream leave_stream_;
   struct sigaction before_ {};
   std::shared_ptr<Channel> channel_;
   std::int64_t connection_ = 0;
   int guarded_ = -1;
   bool draining_ = false;
+  bool given_up_ = false;
   bool stopping_ = false;
 };
 

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <random>
 
 #include "checkpoint/layout.h"
 #include "protocol/prng.h"
+#include "worker/collective/gpu_backend.h"
 
 namespace muster {
 
@@ -28,7 +31,17 @@ WorkerOptions WorkerOptions::FromEnvironment() {
   options.node = FromEnv("MUSTER_NODE");
   options.token = FromEnv("MUSTER_TOKEN");
   options.record_directory = FromEnv("MUSTER_RECORD_DIR");
+  options.flight_directory = FromEnv("MUSTER_FLIGHT_DIR");
   options.data_address = FromEnv("MUSTER_DATA_ADDRESS");
+  options.backend = FromEnv("MUSTER_BACKEND", options.backend);
+  const std::string abort_timeout = FromEnv("MUSTER_ABORT_TIMEOUT_MS");
+  if (!abort_timeout.empty()) {
+    std::int64_t millis = -1;  // what is no number is refused by Join()
+    const char* end = abort_timeout.data() + abort_timeout.size();
+    const auto [rest, error] = std::from_chars(abort_timeout.data(), end, millis);
+    if (error != std::errc() || rest != end) millis = -1;
+    options.abort_timeout = Duration::Millis(millis);
+  }
   return options;
 }
 
@@ -60,6 +73,10 @@ Status CheckOptions(const WorkerOptions& options, const StateTable& table) {
   if (options.connect_timeout < Duration()) {
     return InvalidArgument("connect_timeout must not be negative");
   }
+  if (options.abort_timeout < Duration::Millis(1)) {
+    return InvalidArgument(
+        "abort_timeout (MUSTER_ABORT_TIMEOUT_MS) must be a number of at least 1 ms");
+  }
   if (options.gradient_elements < 0) {
     return InvalidArgument("gradient_elements must not be negative; 0 derives it from the state");
   }
@@ -80,6 +97,25 @@ Status CheckOptions(const WorkerOptions& options, const StateTable& table) {
         options.checkpoint_directory));
   }
   return checkpoint::CheckTensors(table.Specs());
+}
+
+Result<Backend> BackendOf(const WorkerOptions& options) {
+  const bool chosen = options.backend == "nccl";
+  if (!chosen && options.backend != "auto" && options.backend != "tcp") {
+    return InvalidArgument(fmt::format("backend '{}': it is auto, nccl or tcp", options.backend));
+  }
+  if (options.backend == "tcp") return Backend::kTcp;
+  if (options.device == nullptr) {
+    if (!chosen) return Backend::kTcp;
+    return FailedPrecondition(
+        "backend nccl needs a GPU: set WorkerOptions::device (OpenDevice), or use backend tcp");
+  }
+  const Status usable = NcclUsable();
+  if (usable.ok()) return Backend::kNccl;
+  if (chosen) return usable;
+  std::fprintf(stderr, "muster: NCCL is off, gradients go over TCP: %s\n",
+               usable.message().c_str());
+  return Backend::kTcp;
 }
 
 Identity IdentityOf(const WorkerOptions& options, const StateTable& table) {
@@ -110,6 +146,17 @@ Identity IdentityOf(const WorkerOptions& options, const StateTable& table) {
   spec.checkpoint_keep_every = options.checkpoint_keep_every;
   spec.tensors = table.Specs();
   return identity;
+}
+
+FlightFile OpenFlight(const std::string& directory, const Identity& identity) {
+  FlightFile flight;
+  if (directory == "off") return flight;
+  const Status status = flight.Open(directory, ThisProcess(identity.job, identity.worker));
+  if (!status.ok()) {
+    std::fprintf(stderr, "muster: worker %s goes on without a flight ring: %s\n",
+                 identity.worker.value().c_str(), status.message().c_str());
+  }
+  return flight;
 }
 
 }  // namespace worker

@@ -25,8 +25,6 @@ constexpr Duration kSavePatience = Duration::Seconds(120);
 constexpr Duration kFinishPatience = Duration::Seconds(10);
 // After this long in BeginStep a line says what is waited for.
 constexpr Duration kSayAfter = Duration::Seconds(1);
-// Between two attempts to claim the checkpoint root.
-constexpr Duration kClaimPause = Duration::Millis(50);
 
 }  // namespace
 
@@ -49,13 +47,18 @@ Result<std::unique_ptr<Runner>> Runner::Start(const WorkerOptions& options,
   Endpoint advertised{options.data_address, listener->address().port};
   identity.address =
       options.data_address.empty() ? fmt::format(":{}", advertised.port) : advertised.ToString();
+  const Result<Backend> backend = BackendOf(options);
+  if (!backend.ok()) return backend.status();
+  identity.spec.backend = *backend;
   const std::int64_t elements =
       options.gradient_elements > 0 ? options.gradient_elements : table->GradientElements();
   std::unique_ptr<Runner> runner(
       new Runner(std::move(identity), std::move(table), std::move(*listener), elements));
   runner->fs_ = std::move(fs);
+  MUSTER_RETURN_IF_ERROR(runner->UseDevice(options));
   MUSTER_RETURN_IF_ERROR(runner->records_.Open(options.record_directory, runner->identity_.worker));
   MUSTER_RETURN_IF_ERROR(runner->Join(options.token, options.leave_on_sigterm));
+  runner->flight_ = OpenFlight(options.flight_directory, runner->identity_);
   return runner;
 }
 
@@ -64,8 +67,7 @@ Runner::Runner(Identity identity, std::shared_ptr<StateTable> table, TcpListener
     : identity_(std::move(identity)),
       table_(std::move(table)),
       gradient_elements_(gradient_elements),
-      listener_(std::move(listener)),
-      gradient_(static_cast<std::size_t>(gradient_elements)) {
+      listener_(std::move(listener)) {
   const std::string& root = identity_.spec.checkpoint_directory;
   if (root.empty()) return;
   checkpoint::RootOwner self;
@@ -225,90 +227,8 @@ void Runner::TakeSnapshotFor(const CheckpointKey& key, bool needed) {
 void Runner::PrepareSaves() {
   if (identity_.spec.checkpoint_directory.empty() || identity_.spec.checkpoint_every == 0) return;
   const auto layout = checkpoint::LayoutOf(identity_.spec.tensors, rank_, record_.world_size(), {});
-  if (layout.ok() && !layout->empty()) saver_->Prepare(layout->back().end);
-}
-
-void Runner::Form(const GenerationRecord& record) {
-  const Instant begun = MonotonicNow();
-  TcpGroup group;
-  group.job = identity_.job;
-  group.lineage = record.lineage;
-  group.generation = record.generation;
-  TcpOptions options;
-  Status status;
-  for (const MemberEntry& member : record.members) {
-    Result<Endpoint> endpoint = Endpoint::Parse(member.address);
-    if (!endpoint.ok() && status.ok()) status = endpoint.status();
-    group.endpoints.push_back(endpoint.ok() ? *endpoint : Endpoint());
-  }
-  communicator_.reset();
-  {
-    const ControlThread::Lock lock = control_->Acquire();
-    const Session& session = control_->session();
-    // Taken back meanwhile: an abort that has been done already would miss the new communicator.
-    if (session.assigned() == nullptr || session.assigned()->generation != record.generation)
-      return;
-    group.rank = session.RankIn(record);
-    options.forming_deadline = session.forming_timeout();
-    options.progress_deadline = session.progress_timeout();
-    communicator_ = std::make_shared<TcpCommunicator>(listener_, std::move(group), options);
-    control_->SetCommunicator(communicator_);
-    control_->Hand(FormingBegun{});
-  }
-  if (status.ok()) status = ClaimRoot(record);
-  if (status.ok()) status = communicator_->Connect();
-  if (status.ok()) status = ProveCommunicator(*communicator_);
-  const Instant connected = MonotonicNow();
-  RestoreReport report;
-  if (status.ok()) {
-    report =
-        RestoreState(*table_, *communicator_, record, *fs_, identity_.spec.checkpoint_directory);
-    status = report.status;
-  }
-  if (record.restore.source != RestoreSource::kInitial) table_->MarkTrained();
-  if (!status.ok()) communicator_->Abort();
-  const ControlThread::Lock lock = control_->Acquire();
-  if (status.ok()) {
-    control_->Hand(FormedHere{record.generation, (connected - begun).ToMillis(),
-                              (MonotonicNow() - connected).ToMillis(), report.bytes});
-  } else if (status.code() != Code::kInterrupted) {
-    FormFailed failure;
-    failure.generation = record.generation;
-    failure.code = status.code();
-    failure.reason = status.message().substr(0, kMaxReasonBytes);
-    failure.peer = communicator_->failed_peer().value_or(Rank(-1));
-    if (report.bad_checkpoint) failure.bad_checkpoint = record.restore.checkpoint;
-    failure.contradicts = report.contradicts;
-    control_->Hand(FormBroke{std::move(failure)});
-  }
-}
-
-Status Runner::ClaimRoot(const GenerationRecord& record) {
-  if (root_claim_ == nullptr) return {};
-  for (;;) {
-    const int before = root_claim_->descriptor();
-    const auto answer = root_claim_->Claim(record.lineage, MonotonicNow());
-    if (const int now = root_claim_->descriptor(); now != before) {
-      ForgetInChildren(before);
-      CloseInChildren(now);
-    }
-    switch (answer) {
-      case checkpoint::RootClaim::Answer::kHeld: return {};
-      // What this process lacks no further round will give it: it ends.
-      case checkpoint::RootClaim::Answer::kRefused: return root_claim_->reason();
-      case checkpoint::RootClaim::Answer::kLater: break;
-      case checkpoint::RootClaim::Answer::kUnprotected:
-        if (!std::exchange(unprotected_, true)) {
-          std::fprintf(stderr, "muster: %s\n", root_claim_->reason().message().c_str());
-        }
-        return {};
-    }
-    ControlThread::Lock lock = control_->Acquire();
-    const GenerationRecord* assigned = control_->session().assigned();
-    if (assigned == nullptr || assigned->generation != record.generation) {
-      return Interrupted("another generation is being formed");
-    }
-    control_->WaitFor(lock, kClaimPause);
+  if (layout.ok() && !layout->empty()) {
+    saver_->Prepare(layout->back().end, table_->SnapshotMemory());
   }
 }
 
@@ -342,14 +262,21 @@ bool Runner::OpenStep() {
     step_->micro_batches_.push_back(
         MakeMicroBatch(number, batch_, static_cast<std::int32_t>(index)));
   }
-  if (sums_ && sums_->leaves() == batch_.micro_batches && sums_->range() == dealt_) {
-    sums_->Clear();
+  if (scalars_ && scalars_->leaves() == batch_.micro_batches && scalars_->range() == dealt_) {
     scalars_->Clear();
   } else {
-    sums_.emplace(batch_.micro_batches, dealt_, gradient_elements_);
     scalars_.emplace(batch_.micro_batches, dealt_, 2);
   }
   added_ = 0;
+  part_added_ = 0;
+  broke_adding_ = false;
+  if (const Status status = gradient_->Open(
+          identity_.spec.backend == Backend::kNccl ? bare_communicator_ : communicator_,
+          batch_.micro_batches, ranges_);
+      !status.ok()) {
+    OperationFailedWith(status);
+    return false;
+  }
   progress_ = Progress::kAdding;
   return true;
 }
@@ -361,8 +288,10 @@ void Runner::FinishSteps() {
     entry = EntryOf(control_->session().committed());
   }
   if (records_.active()) {
-    entry.digest = table_->Digest();
-    if (const Status status = records_.WriteFinal(entry); !status.ok()) {
+    const Result<std::uint64_t> digest = table_->Digest();
+    entry.digest = digest.ok() ? *digest : 0;
+    const Status status = digest.ok() ? records_.WriteFinal(entry) : digest.status();
+    if (!status.ok()) {
       std::fprintf(stderr, "muster: %s\n", status.message().c_str());
     }
   }
@@ -448,6 +377,7 @@ Status Runner::Finish() {
   if (communicator_) communicator_->Abort();
   control_->Stop();
   saver_.reset();
+  if (finished_->ok()) flight_.Remove();
   return *finished_;
 }
 

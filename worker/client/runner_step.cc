@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdio>
 
-#include "checkpoint/digest.h"
 #include "protocol/transport/steady_clock.h"
 #include "worker/client/runner.h"
 
@@ -35,43 +34,91 @@ void Runner::Misuse(TrainingStep& step, Status status) {
   GiveUpStep(misuse_.message());
 }
 
-void Runner::Add(TrainingStep& step, const MicroBatch& batch, std::span<const float> gradient,
-                 Contribution contribution) {
-  if (!step.status_.ok()) return;
+bool Runner::CheckTurn(TrainingStep& step, const MicroBatch& batch) {
   const auto number = step.number().value();
   if (&step != step_.get() || progress_ != Progress::kAdding) {
-    return Misuse(step,
-                  FailedPrecondition(fmt::format(
-                      "step {}: Add() after Reduce(): add all micro-batches before", number)));
+    Misuse(step, FailedPrecondition(fmt::format(
+                     "step {}: Add() after Reduce(): add all micro-batches before", number)));
+    return false;
   }
   const auto expected = dealt_.lo + static_cast<std::int64_t>(added_);
   if (expected >= dealt_.hi || batch.index() != expected) {
-    return Misuse(
-        step, InvalidArgument(fmt::format(
-                  "step {}: micro-batch {} was added, but {}: add each of micro_batches() once, "
-                  "in their order",
-                  number, batch.index(),
-                  expected >= dealt_.hi ? std::string("all have been added already")
-                                        : fmt::format("it is the turn of {}", expected))));
+    Misuse(step,
+           InvalidArgument(fmt::format(
+               "step {}: micro-batch {} was added, but {}: add each of micro_batches() once, in "
+               "their order",
+               number, batch.index(),
+               expected >= dealt_.hi ? std::string("all have been added already")
+                                     : fmt::format("it is the turn of {}", expected))));
+    return false;
   }
+  return true;
+}
+
+bool Runner::CheckContribution(TrainingStep& step, const MicroBatch& batch,
+                               const Contribution& contribution) {
+  if (contribution.weight >= 0 && !std::isinf(contribution.weight)) return true;
+  Misuse(step, InvalidArgument(fmt::format(
+                   "step {}: the weight {} of micro-batch {} must be a number of samples or tokens",
+                   step.number().value(), contribution.weight, batch.index())));
+  return false;
+}
+
+void Runner::AddScalars(TrainingStep& step, const MicroBatch& batch,
+                        const Contribution& contribution) {
+  const double scalars[] = {contribution.loss, contribution.weight};
+  if (Status status = scalars_->Add(batch.index(), scalars); !status.ok()) {
+    return Misuse(step, std::move(status));
+  }
+  ++added_;
+  part_added_ = 0;
+}
+
+void Runner::Add(TrainingStep& step, const MicroBatch& batch, std::span<const float> gradient,
+                 Contribution contribution) {
+  if (!step.status_.ok() || !CheckTurn(step, batch)) return;
   if (static_cast<std::int64_t>(gradient.size()) != gradient_elements_) {
     return Misuse(step, InvalidArgument(fmt::format(
                             "step {}: the gradient has {} elements, not {}: give "
                             "WorkerOptions::gradient_elements, which is by default the number of "
                             "float32 elements in replicated and derived tensors",
-                            number, gradient.size(), gradient_elements_)));
+                            step.number().value(), gradient.size(), gradient_elements_)));
   }
-  if (!(contribution.weight >= 0) || std::isinf(contribution.weight)) {
-    return Misuse(step, InvalidArgument(fmt::format(
-                            "step {}: the weight {} of micro-batch {} must be a number of samples "
-                            "or tokens",
-                            number, contribution.weight, batch.index())));
+  if (!CheckContribution(step, batch, contribution)) return;
+  if (Status status = gradient_->Add(batch.index(), gradient); !status.ok()) {
+    return Misuse(step, std::move(status));
   }
-  const double scalars[] = {contribution.loss, contribution.weight};
-  Status status = sums_->Add(batch.index(), gradient);
-  if (status.ok()) status = scalars_->Add(batch.index(), scalars);
-  if (!status.ok()) return Misuse(step, std::move(status));
-  ++added_;
+  AddScalars(step, batch, contribution);
+}
+
+void Runner::AddPart(TrainingStep& step, const MicroBatch& batch, std::int64_t first,
+                     DeviceSpan<const float> part, DeviceStream& stream) {
+  if (!step.status_.ok() || (&step == step_.get() && broke_adding_)) return;
+  if (!CheckTurn(step, batch)) return;
+  Status status = gradient_->AddPart(batch.index(), first, part, stream);
+  if (status.ok()) {
+    part_added_ += static_cast<std::int64_t>(part.size());
+  } else if (status.code() == Code::kInvalidArgument ||
+             status.code() == Code::kFailedPrecondition) {
+    Misuse(step, std::move(status));
+  } else {
+    progress_ = Progress::kOver;
+    broke_adding_ = true;
+    OperationFailedWith(status);
+  }
+}
+
+void Runner::Complete(TrainingStep& step, const MicroBatch& batch, Contribution contribution) {
+  if (!step.status_.ok() || (&step == step_.get() && broke_adding_)) return;
+  if (!CheckTurn(step, batch) || !CheckContribution(step, batch, contribution)) return;
+  if (part_added_ != gradient_elements_) {
+    return Misuse(step,
+                  FailedPrecondition(fmt::format(
+                      "step {}: {} of the {} elements of micro-batch {}'s gradient were "
+                      "added: add its parts before (AddPart)",
+                      step.number().value(), part_added_, gradient_elements_, batch.index())));
+  }
+  AddScalars(step, batch, contribution);
 }
 
 bool Runner::Reduce(TrainingStep& step) {
@@ -111,22 +158,28 @@ bool Runner::Reduce(TrainingStep& step) {
 
 Status Runner::ReduceAll(TrainingStep& step) {
   const InOperation inside(*control_);
+  // The gradient first: parts of it may be on their way already.
+  MUSTER_RETURN_IF_ERROR(gradient_->Reduce());
   double scalars[2] = {0, 0};
   MUSTER_RETURN_IF_ERROR(
       ReduceTree<double>(*communicator_, ranges_, *scalars_, std::span<double>(scalars)));
-  MUSTER_RETURN_IF_ERROR(
-      ReduceTree<float>(*communicator_, ranges_, *sums_, std::span<float>(gradient_)));
   const double weight = scalars[1];
   // Nothing to divide by: no sample had a weight, and the step is skipped by all.
   const double scale = weight > 0 ? 1 / weight : 0;
-  for (float& value : gradient_) value = static_cast<float>(static_cast<double>(value) * scale);
-  step.gradient_ = gradient_;
-  step.gradient_norm_ = std::sqrt(NormSquared(gradient_));
+  const Result<double> norm = gradient_->Mean(scale);
+  if (!norm.ok()) return norm.status();
+  step.gradient_ = gradient_->host();
+  step.device_gradient_ = gradient_->device();
+  step.gradient_norm_ = *norm;
   step.loss_ = scalars[0] * scale;
   step.weight_ = weight;
   // All of this comes from the same bytes on every rank, so all ranks judge alike.
   finite_ = weight > 0 && std::isfinite(step.gradient_norm_) && std::isfinite(step.loss_);
-  if (records_.active()) digest_ = checkpoint::DigestOf(std::as_bytes(step.gradient_));
+  if (records_.active()) {
+    const Result<std::uint64_t> digest = gradient_->Digest();
+    if (!digest.ok()) return digest.status();
+    digest_ = *digest;
+  }
   return {};
 }
 

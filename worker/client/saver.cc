@@ -26,7 +26,11 @@ namespace {
 struct Snapshot {
   checkpoint::ShardPlan plan;
   checkpoint::AlignedBuffer data;
+  std::shared_ptr<Fence> ready;  // behind the copies into `data`; null: they are done
 };
+
+// How often the device is asked whether a copy has arrived.
+constexpr std::chrono::microseconds kFencePause{500};
 
 }  // namespace
 
@@ -40,7 +44,7 @@ class Saver::Work {
   // Ends the thread soon; false when it is still there after `patience`, and then it is mute.
   bool Stop(Duration patience);
 
-  void Prepare(std::int64_t bytes);
+  void Prepare(std::int64_t bytes, checkpoint::BufferMemory memory);
   Status Save(const StateTable& table, checkpoint::ShardPlan plan);
   bool AwaitIdle(Duration limit);
   [[nodiscard]] std::int64_t skipped();
@@ -53,6 +57,8 @@ class Saver::Work {
   [[nodiscard]] std::optional<Message> Do(const WriteManifest& request);
   [[nodiscard]] std::optional<Message> Do(const RemoveCheckpoint& request);
   [[nodiscard]] std::optional<Message> Do(const SweepCheckpoints& request);
+  // Until the copies from a device are in `snapshot.data`.
+  [[nodiscard]] Status AwaitCopies(const Snapshot& snapshot);
   void GetMemory(std::unique_lock<std::mutex>& lock);
   void EndSave(checkpoint::AlignedBuffer buffer);
   void Answer(Message message);
@@ -76,14 +82,16 @@ class Saver::Work {
   bool saving_ = false;  // from the start of a snapshot until its file is done
   std::int64_t skipped_ = 0;
   std::int64_t prepare_bytes_ = 0;  // 0: nothing to prepare
+  checkpoint::BufferMemory prepare_memory_;
   bool preparing_ = false;
   checkpoint::AlignedBuffer buffer_;  // empty while a save or a preparation has it
   bool ended_ = false;
 };
 
-void Saver::Work::Prepare(std::int64_t bytes) {
+void Saver::Work::Prepare(std::int64_t bytes, checkpoint::BufferMemory memory) {
   {
     const std::lock_guard lock(mutex_);
+    prepare_memory_ = std::move(memory);
     prepare_bytes_ = bytes;
   }
   changed_.notify_all();
@@ -102,9 +110,10 @@ Status Saver::Work::Save(const StateTable& table, checkpoint::ShardPlan plan) {
     changed_.wait(lock, [this] { return !preparing_; });
     snapshot.data = std::move(buffer_);
   }
-  if (Status status = TakeSnapshot(table, plan, pool_, &snapshot.data); !status.ok()) {
+  const Status taken = TakeSnapshot(table, plan, pool_, &snapshot.data, &snapshot.ready);
+  if (!taken.ok()) {
     EndSave(std::move(snapshot.data));
-    return status;
+    return taken;
   }
   snapshot.plan = std::move(plan);
   Enqueue(std::move(snapshot));
@@ -161,9 +170,11 @@ void Saver::Work::Run() {
 // Lack of memory is for the save to report.
 void Saver::Work::GetMemory(std::unique_lock<std::mutex>& lock) {
   const std::int64_t bytes = std::exchange(prepare_bytes_, 0);
+  checkpoint::BufferMemory memory = std::exchange(prepare_memory_, nullptr);
   checkpoint::AlignedBuffer buffer = std::move(buffer_);
   preparing_ = true;
   lock.unlock();
+  if (memory && !buffer.has_memory()) buffer = checkpoint::AlignedBuffer(std::move(memory));
   static_cast<void>(buffer.Resize(bytes));
   lock.lock();
   buffer_ = std::move(buffer);
@@ -188,10 +199,25 @@ bool Saver::Work::Stop(Duration patience) {
   return false;
 }
 
+// By asking, for nothing is waited for inside the driver. Not given up at the end: as long as the
+// device writes to the memory it must stay, and a thread that waits for ever is left behind.
+Status Saver::Work::AwaitCopies(const Snapshot& snapshot) {
+  if (snapshot.ready == nullptr) return {};
+  for (;;) {
+    const Result<bool> passed = snapshot.ready->Passed();
+    if (!passed.ok()) return passed.status();
+    if (*passed) return {};
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kFencePause);
+  }
+}
+
 std::optional<Message> Saver::Work::Do(Snapshot& snapshot) {
   const checkpoint::ShardPlan& plan = snapshot.plan;
+  const Status arrived = AwaitCopies(snapshot);
   Result<FileRecord> file =
-      checkpoint::WriteShard(*fs_, root_, plan, snapshot.data, pool_, &stopping_);
+      arrived.ok() ? checkpoint::WriteShard(*fs_, root_, plan, snapshot.data, pool_, &stopping_)
+                   : Result<FileRecord>(arrived);
   EndSave(std::move(snapshot.data));
   if (!file.ok()) {
     return ShardFailed{plan.key, plan.rank, file.status().code(), file.status().message()};
@@ -267,7 +293,9 @@ Saver::~Saver() {
   thread_.detach();
 }
 
-void Saver::Prepare(std::int64_t bytes) { work_->Prepare(bytes); }
+void Saver::Prepare(std::int64_t bytes, checkpoint::BufferMemory memory) {
+  work_->Prepare(bytes, std::move(memory));
+}
 Status Saver::Save(const StateTable& table, checkpoint::ShardPlan plan) {
   return work_->Save(table, std::move(plan));
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "checkpoint/aligned_buffer.h"
 #include "checkpoint/file_system.h"
 #include "checkpoint/writer.h"
 #include "protocol/messages.h"
@@ -34,10 +35,12 @@ class Saver {
   Saver& operator=(const Saver&) = delete;
 
   // Gets the memory for snapshots of `bytes` bytes in the background, so that the first one takes
-  // no longer than the others.
-  void Prepare(std::int64_t bytes);
+  // no longer than the others. `memory`: StateTable::SnapshotMemory().
+  void Prepare(std::int64_t bytes, checkpoint::BufferMemory memory = nullptr);
   // Copies what the plan's rank stores of the state as it is now, into memory that is used again
   // and again, and returns; the file is written then, and answered by ShardWritten or ShardFailed.
+  // Of tensors on a device the copies are only put on their way (see TakeSnapshot), and the
+  // saver's thread waits for them.
   // kResourceExhausted when there is no memory for the copy, or when the save before is still
   // under way: this one is then skipped, for another copy would only fill the memory. Training
   // thread.

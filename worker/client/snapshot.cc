@@ -20,6 +20,7 @@ struct Copy {
   BoxBytes from;
   const checkpoint::StoredTensor* stored = nullptr;
   Box part;
+  bool on_device = false;
 };
 
 // The bytes of the state that hold the stored part.
@@ -35,17 +36,22 @@ BoxBytes SourceOf(const TensorSlot& slot, const Box& stored) {
 void AppendCopies(const TensorSlot& slot, const checkpoint::StoredTensor& stored,
                   std::vector<Copy>* copies) {
   const BoxBytes from = SourceOf(slot, stored.box);
+  // One piece of work for the device, which divides it itself.
+  if (slot.where == MemoryKind::kDevice) {
+    copies->push_back({from, &stored, stored.box, /*on_device=*/true});
+    return;
+  }
   const auto& ranges = stored.box.ranges;
   const auto cut = std::find_if(ranges.begin(), ranges.end(),
                                 [](const Range& range) { return range.size() > 1; });
   if (cut == ranges.end() || stored.end - stored.begin <= kPieceBytes) {
-    copies->push_back({from, &stored, stored.box});
+    copies->push_back({from, &stored, stored.box, /*on_device=*/false});
     return;
   }
   const std::int64_t slice_bytes = (stored.end - stored.begin) / cut->size();
   const std::int64_t slices = std::max<std::int64_t>(1, kPieceBytes / slice_bytes);
   for (std::int64_t lo = cut->lo; lo < cut->hi; lo += slices) {
-    Copy copy{from, &stored, stored.box};
+    Copy copy{from, &stored, stored.box, /*on_device=*/false};
     copy.part.ranges[static_cast<std::size_t>(cut - ranges.begin())] = {
         lo, std::min(cut->hi, lo + slices)};
     copies->push_back(std::move(copy));
@@ -73,13 +79,41 @@ void Perform(const Copy& copy, checkpoint::AlignedBuffer* data) {
                       SizeOf(copy.stored->spec.dtype));
 }
 
+// Puts the copies of what lies on the device on its way, and takes them off the list.
+Result<std::shared_ptr<Fence>> CopyFromDevice(DeviceState& device, std::vector<Copy>* copies,
+                                              checkpoint::AlignedBuffer* data) {
+  device.BeginCopies();
+  const auto on_host = std::stable_partition(copies->begin(), copies->end(),
+                                             [](const Copy& copy) { return copy.on_device; });
+  for (auto copy = copies->begin(); copy != on_host; ++copy) {
+    const auto element = static_cast<std::size_t>(SizeOf(copy->stored->spec.dtype));
+    std::byte* const target = data->span().data() + copy->stored->begin;
+    for (checkpoint::RunCursor cursor(checkpoint::RowMajor(copy->from.box),
+                                      checkpoint::RowMajor(copy->stored->box), copy->part);
+         cursor.valid(); cursor.Advance()) {
+      const checkpoint::Run& run = cursor.run();
+      MUSTER_CHECK(run.count == 1 || (run.from_step == 1 && run.to_step == 1),
+                   "what a rank stores is made of whole rows");
+      device.Copy(target + static_cast<std::size_t>(run.to) * element,
+                  copy->from.bytes.data() + static_cast<std::size_t>(run.from) * element,
+                  static_cast<std::size_t>(run.count) * element);
+    }
+  }
+  copies->erase(copies->begin(), on_host);
+  return device.EndCopies();
+}
+
 }  // namespace
 
 Status TakeSnapshot(const StateTable& table, const checkpoint::ShardPlan& plan,
-                    checkpoint::IoPool& pool, checkpoint::AlignedBuffer* data) {
+                    checkpoint::IoPool& pool, checkpoint::AlignedBuffer* data,
+                    std::shared_ptr<Fence>* ready) {
   const Result<std::vector<checkpoint::StoredTensor>> layout =
       checkpoint::LayoutOf(plan.tensors, plan.rank, plan.world_size, plan.listed);
   if (!layout.ok()) return layout.status();
+  checkpoint::BufferMemory memory = table.SnapshotMemory();
+  const bool on_device = memory != nullptr;
+  if (on_device && !data->has_memory()) *data = checkpoint::AlignedBuffer(std::move(memory));
   MUSTER_RETURN_IF_ERROR(data->Resize(layout->empty() ? 0 : layout->back().end));
   const std::vector<TensorSlot*> slots = table.Stored();
   MUSTER_CHECK(slots.size() == plan.tensors.size(), "the plan's tensors are those of the table");
@@ -87,14 +121,26 @@ Status TakeSnapshot(const StateTable& table, const checkpoint::ShardPlan& plan,
   for (const checkpoint::StoredTensor& stored : *layout) {
     if (stored.begin < stored.end) AppendCopies(*slots[stored.index], stored, &copies);
   }
+  std::shared_ptr<Fence> fence;
+  if (on_device) {
+    Result<std::shared_ptr<Fence>> put = CopyFromDevice(*table.device(), &copies, data);
+    if (!put.ok()) return put.status();
+    fence = std::move(*put);
+  }
   const std::vector<std::size_t> ends = GroupEnds(copies);
-  return pool.ForEach(std::ssize(ends), [&](std::int64_t group) {
+  MUSTER_RETURN_IF_ERROR(pool.ForEach(std::ssize(ends), [&](std::int64_t group) {
     const auto index = static_cast<std::size_t>(group);
     for (std::size_t i = index == 0 ? 0 : ends[index - 1]; i < ends[index]; ++i) {
       Perform(copies[i], data);
     }
     return Status();
-  });
+  }));
+  if (ready != nullptr) {
+    *ready = std::move(fence);
+  } else if (fence != nullptr) {
+    return table.device()->Wait();
+  }
+  return {};
 }
 
 }  // namespace muster::worker

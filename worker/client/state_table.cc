@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "checkpoint/digest.h"
 
@@ -23,6 +24,13 @@ std::vector<Box> PartOf(const TensorSpec& spec, Rank rank, std::int32_t world_si
 AlignedBytes::AlignedBytes(std::size_t size)
     : bytes_(size == 0 ? nullptr : static_cast<std::byte*>(::operator new(size, kAlignment))),
       size_(size) {}
+
+AlignedBytes& AlignedBytes::operator=(AlignedBytes&& other) noexcept {
+  bytes_ = std::move(other.bytes_);
+  size_ = std::exchange(other.size_, 0);
+  device_memory_ = std::move(other.device_memory_);
+  return *this;
+}
 
 void AlignedBytes::Free::operator()(std::byte* bytes) const {
   ::operator delete(bytes, kAlignment);
@@ -94,16 +102,30 @@ Status StateTable::BeginCut(Generation generation, Rank rank, std::int32_t world
     if (same_cut) continue;
     std::int64_t bytes = 0;
     for (const Box& box : slot->next_boxes) bytes += box.count() * SizeOf(slot->spec.dtype);
-    try {
-      slot->next = AlignedBytes(static_cast<std::size_t>(bytes));
-    } catch (const std::bad_alloc&) {
+    Result<AlignedBytes> next = Allocate(*slot, static_cast<std::size_t>(bytes));
+    if (!next.ok()) {
       DropCut();
-      return ResourceExhausted(
-          fmt::format("no memory for {} bytes of tensor '{}'", bytes, slot->spec.name));
+      return next.status();
     }
+    slot->next = std::move(*next);
   }
   cutting_ = generation;
   return {};
+}
+
+Result<AlignedBytes> StateTable::Allocate(const TensorSlot& slot, std::size_t bytes) const {
+  if (DeviceState* device = DeviceOf(slot); device != nullptr) {
+    Result<DeviceMemory> memory = device->device().Allocate(bytes);
+    if (memory.ok()) return AlignedBytes(std::move(*memory));
+    return Status(memory.status().code(),
+                  fmt::format("tensor '{}': {}", slot.spec.name, memory.status().message()));
+  }
+  try {
+    return AlignedBytes(bytes);
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted(
+        fmt::format("no memory for {} bytes of tensor '{}'", bytes, slot.spec.name));
+  }
 }
 
 void StateTable::AdoptCut(Generation generation) {
@@ -122,11 +144,30 @@ void StateTable::DropCut() {
   for (const auto& slot : slots_) slot->next = AlignedBytes();
 }
 
-std::uint64_t StateTable::Digest() const {
+void StateTable::UseDevice(std::unique_ptr<DeviceState> device) {
+  if (sealed_ || device_ != nullptr) {
+    return Fail(FailedPrecondition(
+        "UseDevice() is called once, before the first tensor on it and before Worker::Join()"));
+  }
+  device_ = std::move(device);
+}
+
+checkpoint::BufferMemory StateTable::SnapshotMemory() const {
+  for (const TensorSlot* slot : Stored()) {
+    if (DeviceOf(*slot) != nullptr) return device_->PinnedMemory();
+  }
+  return nullptr;
+}
+
+Result<std::uint64_t> StateTable::Digest() const {
+  if (device_ != nullptr) MUSTER_RETURN_IF_ERROR(device_->Settle());
   std::vector<std::uint64_t> digests;
   for (const auto& slot : slots_) {
     if (slot->kind == TensorKind::kSharded) continue;
-    digests.push_back(checkpoint::DigestOf(slot->memory));
+    const Result<HostView> view = HostView::Of(DeviceOf(*slot), slot->memory);
+    if (!view.ok()) return view.status();
+    MUSTER_RETURN_IF_ERROR(view->Fetch());
+    digests.push_back(checkpoint::DigestOf(view->span()));
   }
   return checkpoint::DigestOf(std::as_bytes(std::span(digests)));
 }

@@ -17,23 +17,11 @@
 #include "protocol/box.h"
 #include "protocol/ids.h"
 #include "protocol/status.h"
+#include "worker/client/aligned_bytes.h"
+#include "worker/client/device_state.h"
+#include "worker/client/training_state.h"
 
 namespace muster::worker {
-
-// Bytes aligned for any element and for vector instructions; not initialized.
-class AlignedBytes {
- public:
-  AlignedBytes() = default;
-  explicit AlignedBytes(std::size_t size);
-  [[nodiscard]] std::span<std::byte> span() const { return {bytes_.get(), size_}; }
-
- private:
-  struct Free {
-    void operator()(std::byte* bytes) const;
-  };
-  std::unique_ptr<std::byte, Free> bytes_;
-  std::size_t size_ = 0;
-};
 
 enum class TensorKind { kReplicated, kSharded, kDerived, kAlias };
 
@@ -46,6 +34,8 @@ struct BoxBytes {
 struct TensorSlot {
   TensorKind kind = TensorKind::kReplicated;
   TensorSpec spec;  // of a derived tensor: that of its source, not cut; of an alias: of the other
+  // Where `memory`, `held` and `next` lie. The host must not follow them on a device: HostView.
+  MemoryKind where = MemoryKind::kHost;
   std::span<std::byte> memory;         // the user's; of replicated and derived tensors
   std::vector<std::byte> fill;         // sharded: one element
   std::span<const std::byte> initial;  // sharded: the whole tensor; empty: `fill` counts
@@ -64,8 +54,7 @@ struct TensorSlot {
   // The boxes of the two cuts with their bytes.
   [[nodiscard]] std::vector<BoxBytes> Held() const { return Split(boxes, held.span()); }
   [[nodiscard]] std::vector<BoxBytes> Next() const { return Split(next_boxes, next.span()); }
-
- private:
+  // Boxes whose bytes lie one behind the other in `bytes`, each with its own.
   [[nodiscard]] std::vector<BoxBytes> Split(const std::vector<Box>& of,
                                             std::span<std::byte> bytes) const;
 };
@@ -75,6 +64,16 @@ class StateTable {
   void Add(std::shared_ptr<TensorSlot> slot);
   void Fail(Status status);
   [[nodiscard]] const Status& status() const { return status_; }
+  // Tensors may lie on this device from now on; see TrainingState::UseDevice.
+  void UseDevice(std::unique_ptr<DeviceState> device);
+  // Null: no device is used.
+  [[nodiscard]] DeviceState* device() const { return device_.get(); }
+  // The device when the tensor lies on it; null otherwise.
+  [[nodiscard]] DeviceState* DeviceOf(const TensorSlot& slot) const {
+    return slot.where == MemoryKind::kDevice ? device_.get() : nullptr;
+  }
+  // What snapshots of this state need: pinned memory when a stored tensor lies on a device.
+  [[nodiscard]] checkpoint::BufferMemory SnapshotMemory() const;
   // Nothing can be added any more.
   void Seal() { sealed_ = true; }
 
@@ -99,10 +98,14 @@ class StateTable {
   void MarkTrained() { trained_ = true; }
   [[nodiscard]] bool trained() const { return trained_; }
 
-  // XXH3 over replicated and derived tensors, in the order of registration.
-  [[nodiscard]] std::uint64_t Digest() const;
+  // XXH3 over replicated and derived tensors, in the order of registration; the same wherever they
+  // lie. Errors are those of the device; without one there are none.
+  [[nodiscard]] Result<std::uint64_t> Digest() const;
 
  private:
+  [[nodiscard]] Result<AlignedBytes> Allocate(const TensorSlot& slot, std::size_t bytes) const;
+
+  std::unique_ptr<DeviceState> device_;
   std::vector<std::shared_ptr<TensorSlot>> slots_;
   std::optional<Generation> cutting_;
   Status status_;

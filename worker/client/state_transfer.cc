@@ -7,11 +7,9 @@
 #include <deque>
 #include <vector>
 
-#include "checkpoint/match.h"
-#include "checkpoint/reader.h"
 #include "checkpoint/reshard.h"
-#include "checkpoint/tie_check.h"
 #include "protocol/check.h"
+#include "worker/client/state_load.h"
 #include "worker/core/transfer_plan.h"
 
 namespace muster::worker {
@@ -72,15 +70,43 @@ bool SameCut(const GenerationRecord& record) {
          });
 }
 
-Status MoveShard(TensorSlot& slot, Communicator& communicator, const GenerationRecord& record,
-                 std::int64_t* bytes_received) {
+// The bytes of a tensor as the communicator can take them.
+Result<HostView> ViewFor(const StateTable& table, const TensorSlot& slot,
+                         std::span<std::byte> bytes, const Communicator& communicator) {
+  return HostView::Of(communicator.takes_device_memory() ? nullptr : table.DeviceOf(slot), bytes);
+}
+
+// The same of a cut. Bytes on a device that have to be packed are copied to the host in any case:
+// all at once, for most of them move.
+Result<HostView> ViewOfCut(const StateTable& table, const TensorSlot& slot,
+                           const std::vector<BoxBytes>& cut, std::span<std::byte> bytes,
+                           const std::vector<Transfer>& transfers,
+                           const Communicator& communicator) {
+  DeviceState* device = table.DeviceOf(slot);
+  const auto element = static_cast<std::size_t>(SizeOf(slot.spec.dtype));
+  const bool straight =
+      communicator.takes_device_memory() && std::ranges::all_of(transfers, [&](const Transfer& t) {
+        return OnePiece(cut, t.boxes, element).has_value();
+      });
+  return HostView::Of(straight ? nullptr : device, bytes);
+}
+
+Status MoveShard(const StateTable& table, TensorSlot& slot, Communicator& communicator,
+                 const GenerationRecord& record, std::int64_t* bytes_received) {
   const Rank rank = communicator.rank();
   Result<TransferPlan> plan = PlanTransfers(slot.spec, record, rank);
   if (!plan.ok()) return plan.status();
   const auto world_size = static_cast<std::size_t>(communicator.world_size());
   const std::int64_t element = SizeOf(slot.spec.dtype);
-  const std::vector<BoxBytes> held = slot.Held();
-  const std::vector<BoxBytes> next = slot.Next();
+  const Result<HostView> held_view =
+      ViewOfCut(table, slot, slot.Held(), slot.held.span(), plan->outgoing, communicator);
+  if (!held_view.ok()) return held_view.status();
+  const Result<HostView> next_view =
+      ViewOfCut(table, slot, slot.Next(), slot.next.span(), plan->incoming, communicator);
+  if (!next_view.ok()) return next_view.status();
+  if (!plan->outgoing.empty()) MUSTER_RETURN_IF_ERROR(held_view->Fetch());
+  const std::vector<BoxBytes> held = slot.Split(slot.boxes, held_view->span());
+  const std::vector<BoxBytes> next = slot.Split(slot.next_boxes, next_view->span());
   Outgoing outgoing(world_size);
   Incoming incoming(world_size);
   std::deque<AlignedBytes> packed;  // of those transfers that do not lie in one piece
@@ -108,25 +134,33 @@ Status MoveShard(TensorSlot& slot, Communicator& communicator, const GenerationR
     Pack(next, transfer->boxes, element, incoming[static_cast<std::size_t>(transfer->peer.value())],
          /*unpack=*/true);
   }
-  return {};
+  return next_view->Store();
 }
 
 // One holder gives a replicated tensor to those who do not have it; holders' memory is not touched.
-Status SpreadReplica(TensorSlot& slot, Communicator& communicator, const GenerationRecord& record,
-                     Rank root, std::int64_t* bytes) {
+Status SpreadReplica(const StateTable& table, TensorSlot& slot, Communicator& communicator,
+                     const GenerationRecord& record, Rank root, std::int64_t* bytes) {
   const auto world_size = static_cast<std::size_t>(communicator.world_size());
+  const bool gives = communicator.rank() == root;
+  const bool takes = std::ranges::any_of(record.members, [&](const MemberEntry& member) {
+    return member.rank == communicator.rank() && member.previous_rank.value() < 0;
+  });
+  const Result<HostView> view =
+      ViewFor(table, slot, gives || takes ? slot.memory : std::span<std::byte>(), communicator);
+  if (!view.ok()) return view.status();
+  if (gives) MUSTER_RETURN_IF_ERROR(view->Fetch());
   Outgoing outgoing(world_size);
   Incoming incoming(world_size);
   for (const MemberEntry& member : record.members) {
     if (member.previous_rank.value() >= 0) continue;
-    if (communicator.rank() == root) {
-      outgoing[static_cast<std::size_t>(member.rank.value())] = slot.memory;
-    } else if (communicator.rank() == member.rank) {
-      incoming[static_cast<std::size_t>(root.value())] = slot.memory;
-      *bytes += static_cast<std::int64_t>(slot.memory.size());
-    }
+    if (gives) outgoing[static_cast<std::size_t>(member.rank.value())] = view->span();
   }
-  return communicator.Exchange(outgoing, incoming);
+  if (takes) {
+    incoming[static_cast<std::size_t>(root.value())] = view->span();
+    *bytes += static_cast<std::int64_t>(slot.memory.size());
+  }
+  MUSTER_RETURN_IF_ERROR(communicator.Exchange(outgoing, incoming));
+  return takes ? view->Store() : Status();
 }
 
 Status RestoreLive(StateTable& table, Communicator& communicator, const GenerationRecord& record,
@@ -139,27 +173,37 @@ Status RestoreLive(StateTable& table, Communicator& communicator, const Generati
   const bool same_cut = SameCut(record);
   for (TensorSlot* slot : table.Stored()) {
     if (slot->kind == TensorKind::kSharded) {
-      if (!same_cut) MUSTER_RETURN_IF_ERROR(MoveShard(*slot, communicator, record, bytes));
+      if (!same_cut) MUSTER_RETURN_IF_ERROR(MoveShard(table, *slot, communicator, record, bytes));
     } else if (slot->kind == TensorKind::kReplicated && !holders.all) {
-      MUSTER_RETURN_IF_ERROR(SpreadReplica(*slot, communicator, record, holders.first, bytes));
+      MUSTER_RETURN_IF_ERROR(
+          SpreadReplica(table, *slot, communicator, record, holders.first, bytes));
     }
   }
   return {};
 }
 
-void FillShard(TensorSlot& slot) {
-  const std::span<std::byte> target = slot.next.span();
+Status FillShard(const StateTable& table, TensorSlot& slot) {
+  DeviceState* device = table.DeviceOf(slot);
+  const auto same = [&](std::byte byte) { return byte == slot.fill.front(); };
+  if (device != nullptr && !slot.fill.empty() && std::ranges::all_of(slot.fill, same)) {
+    device->Fill(slot.next.span(), static_cast<std::uint8_t>(slot.fill.front()));
+    return device->Wait();
+  }
+  const Result<HostView> view = HostView::Of(device, slot.next.span());
+  if (!view.ok()) return view.status();
+  const std::span<std::byte> target = view->span();
   if (slot.fill.empty()) {
-    for (const BoxBytes& part : slot.Next()) {
+    for (const BoxBytes& part : slot.Split(slot.next_boxes, target)) {
       if (part.box.empty()) continue;
       checkpoint::CopyBox(Box::Whole(slot.spec.shape), slot.initial, part.box, part.bytes, part.box,
                           SizeOf(slot.spec.dtype));
     }
-    return;
+  } else {
+    for (std::size_t at = 0; at < target.size(); at += slot.fill.size()) {
+      std::memcpy(target.data() + at, slot.fill.data(), slot.fill.size());
+    }
   }
-  for (std::size_t at = 0; at < target.size(); at += slot.fill.size()) {
-    std::memcpy(target.data() + at, slot.fill.data(), slot.fill.size());
-  }
+  return view->Store();
 }
 
 Status RestoreInitial(StateTable& table, Communicator& communicator, std::int64_t* bytes) {
@@ -172,66 +216,39 @@ Status RestoreInitial(StateTable& table, Communicator& communicator, std::int64_
   }
   for (TensorSlot* slot : table.Stored()) {
     if (slot->kind == TensorKind::kSharded) {
-      FillShard(*slot);
+      MUSTER_RETURN_IF_ERROR(FillShard(table, *slot));
       continue;
     }
     if (slot->kind != TensorKind::kReplicated) continue;
-    MUSTER_RETURN_IF_ERROR(communicator.Broadcast(slot->memory, Rank(0)));
-    if (communicator.rank() != Rank(0)) *bytes += static_cast<std::int64_t>(slot->memory.size());
+    const Result<HostView> view = ViewFor(table, *slot, slot->memory, communicator);
+    if (!view.ok()) return view.status();
+    const bool gives = communicator.rank() == Rank(0);
+    if (gives) MUSTER_RETURN_IF_ERROR(view->Fetch());
+    MUSTER_RETURN_IF_ERROR(communicator.Broadcast(view->span(), Rank(0)));
+    if (gives) continue;
+    MUSTER_RETURN_IF_ERROR(view->Store());
+    *bytes += static_cast<std::int64_t>(slot->memory.size());
   }
   return {};
 }
 
-// What of the stored tensors goes where. `pairs` are by name, in the order of the table.
-std::vector<checkpoint::WantedBox> WantedBoxes(
-    StateTable& table, const std::vector<checkpoint::TensorMatch::Pair>& pairs) {
-  const std::vector<TensorSlot*> slots = table.Stored();
-  std::vector<checkpoint::WantedBox> wanted;
-  for (const checkpoint::TensorMatch::Pair& pair : pairs) {
-    const TensorSlot& slot = *slots[pair.wanted];
-    if (slot.kind == TensorKind::kReplicated) {
-      wanted.push_back({pair.stored, Box::Whole(slot.spec.shape), slot.memory});
-    } else if (slot.kind == TensorKind::kSharded) {
-      for (BoxBytes& part : slot.Next()) {
-        wanted.push_back({pair.stored, std::move(part.box), part.bytes});
-      }
-    }
+// This rank's part of a derived tensor, into its place.
+Status PlaceOwnPart(const StateTable& table, const TensorSlot& slot, const HostView& view,
+                    std::size_t before) {
+  const std::span<const std::byte> own = slot.from->held.span();
+  if (own.empty()) return {};
+  const std::span<std::byte> place = view.span().subspan(before, own.size());
+  // A view that is the tensor itself lies where that lies.
+  DeviceState* to = view.span().data() == slot.memory.data() ? table.DeviceOf(slot) : nullptr;
+  DeviceState* from = table.DeviceOf(*slot.from);
+  if (from == nullptr && to == nullptr) {
+    std::memcpy(place.data(), own.data(), own.size());
+    return {};
   }
-  return wanted;
-}
-
-Status RestoreCheckpoint(StateTable& table, const Restore& restore, checkpoint::FileSystem& fs,
-                         const std::string& root, bool first_rank, RestoreReport* report) {
-  Result<checkpoint::Manifest> manifest =
-      checkpoint::ReadManifest(fs, root, restore.directory, restore.manifest_digest);
-  if (!manifest.ok()) return manifest.status();
-  if (manifest->record.key != restore.checkpoint) {
-    return DataLoss(fmt::format("{}/{} is not the checkpoint of step {}", root, restore.directory,
-                                restore.checkpoint.step.value()));
-  }
-  checkpoint::IoPool pool;
-  checkpoint::ReadOptions options;
-  options.pool = &pool;
-  const checkpoint::TensorMatch match =
-      checkpoint::MatchTensors(manifest->record.tensors, table.Specs());
-  Status same = checkpoint::CheckStrictMatch(match);
-  // One that looks is enough: it tells the others.
-  if (same.ok() && first_rank) {
-    same = checkpoint::CheckTies(fs, root, manifest->record, match.tied_now, options);
-  }
-  if (same.code() == Code::kFailedPrecondition) {
-    report->contradicts = true;
-    return InvalidArgument(fmt::format(
-        "{}/{} is a checkpoint of another model: {}. Start the job with the model that wrote it, "
-        "or under another name with another checkpoint directory",
-        root, restore.directory, same.message()));
-  }
-  MUSTER_RETURN_IF_ERROR(same);
-  Result<checkpoint::LoadReport> loaded =
-      checkpoint::LoadBoxes(fs, root, manifest->record, WantedBoxes(table, match.pairs), options);
-  if (!loaded.ok()) return loaded.status();
-  report->bytes += loaded->bytes_read;
-  return {};
+  if (to == nullptr) return from->Fetch(place, own);
+  if (from == nullptr) return to->Store(place, own);
+  to->Copy(place.data(), own.data(), own.size());
+  return to->Wait();
 }
 
 }  // namespace
@@ -240,6 +257,9 @@ RestoreReport RestoreState(StateTable& table, Communicator& communicator,
                            const GenerationRecord& record, checkpoint::FileSystem& fs,
                            const std::string& checkpoint_root) {
   RestoreReport report;
+  // What is on the device must not change any more, and nobody must be reading what is overwritten.
+  if (table.device() != nullptr) report.status = table.device()->Settle();
+  if (!report.status.ok()) return report;
   report.status =
       table.BeginCut(record.generation, communicator.rank(), record.world_size(), SameCut(record));
   if (!report.status.ok()) return report;
@@ -250,20 +270,25 @@ RestoreReport RestoreState(StateTable& table, Communicator& communicator,
     case RestoreSource::kLive:
       report.status = RestoreLive(table, communicator, record, &report.bytes);
       break;
-    case RestoreSource::kCheckpoint:
-      report.status = RestoreCheckpoint(table, record.restore, fs, checkpoint_root,
-                                        communicator.rank() == Rank(0), &report);
-      report.bad_checkpoint =
-          report.status.code() == Code::kDataLoss || report.status.code() == Code::kNotFound;
+    case RestoreSource::kCheckpoint: {
+      LoadOutcome loaded = LoadState(table, record.restore, fs, checkpoint_root,
+                                     communicator.rank() == Rank(0), &report.bytes);
+      report.status = std::move(loaded.status);
+      report.bad_checkpoint = loaded.bad_checkpoint;
+      report.contradicts = loaded.contradicts;
       break;
+    }
   }
   return report;
 }
 
 Status GatherDerived(StateTable& table, Communicator& communicator) {
   const std::int32_t world_size = communicator.world_size();
+  bool settled = table.device() == nullptr;
   for (const auto& slot : table.slots()) {
     if (slot->kind != TensorKind::kDerived) continue;
+    if (!settled) MUSTER_RETURN_IF_ERROR(table.device()->Settle());
+    settled = true;
     std::vector<std::int64_t> counts;
     std::size_t before = 0;
     for (std::int32_t rank = 0; rank < world_size; ++rank) {
@@ -271,21 +296,43 @@ Status GatherDerived(StateTable& table, Communicator& communicator) {
           BytesOf(slot->spec, BoxesOf(slot->from->spec, rank, world_size))));
       if (rank < communicator.rank().value()) before += static_cast<std::size_t>(counts.back());
     }
-    const std::span<const std::byte> own = slot->from->held.span();
-    if (!own.empty()) std::memcpy(slot->memory.data() + before, own.data(), own.size());
-    MUSTER_RETURN_IF_ERROR(communicator.AllGather(slot->memory, counts));
+    const Result<HostView> view = ViewFor(table, *slot, slot->memory, communicator);
+    if (!view.ok()) return view.status();
+    MUSTER_RETURN_IF_ERROR(PlaceOwnPart(table, *slot, *view, before));
+    MUSTER_RETURN_IF_ERROR(communicator.AllGather(view->span(), counts));
+    MUSTER_RETURN_IF_ERROR(view->Store());
   }
   return {};
 }
 
 Status ProveCommunicator(Communicator& communicator) {
   const std::int64_t size = communicator.world_size();
-  std::int64_t sums[2] = {1, communicator.rank().value() + 1};
+  const std::int64_t own = communicator.rank().value() + 1;
+  std::int64_t sums[2] = {1, own};
   MUSTER_RETURN_IF_ERROR(communicator.AllReduce(std::as_writable_bytes(std::span(sums)),
                                                 ElementType::kInt64, ReduceOp::kSum));
-  if (sums[0] == size && sums[1] == size * (size + 1) / 2) return {};
-  return Internal(fmt::format("the new communicator adds up wrong: {} of {} ranks, sum {}", sums[0],
-                              size, sums[1]));
+  if (sums[0] != size || sums[1] != size * (size + 1) / 2) {
+    return Internal(fmt::format("the new communicator adds up wrong: {} of {} ranks, sum {}",
+                                sums[0], size, sums[1]));
+  }
+  if (!communicator.takes_device_memory()) return {};
+  // Those of devices connect each pair when it first has something to say: here, where a pair that
+  // cannot is an attempt that failed, and not in the middle of a step.
+  const auto ranks = static_cast<std::size_t>(size);
+  std::vector<std::int64_t> received(ranks, 0);
+  const Outgoing outgoing(ranks, std::as_bytes(std::span(&own, 1)));
+  Incoming incoming;
+  for (std::int64_t& value : received) {
+    incoming.push_back(std::as_writable_bytes(std::span(&value, 1)));
+  }
+  MUSTER_RETURN_IF_ERROR(communicator.Exchange(outgoing, incoming));
+  for (std::size_t peer = 0; peer < ranks; ++peer) {
+    if (received[peer] != static_cast<std::int64_t>(peer) + 1) {
+      return Internal(fmt::format("the new communicator confuses ranks: {} came from rank {}",
+                                  received[peer] - 1, peer));
+    }
+  }
+  return {};
 }
 
 }  // namespace muster::worker

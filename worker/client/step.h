@@ -13,6 +13,7 @@
 #include "protocol/ids.h"
 #include "protocol/records.h"
 #include "protocol/status.h"
+#include "worker/collective/device.h"
 
 namespace muster {
 
@@ -66,6 +67,20 @@ class TrainingStep {
   // micro_batches(). Misuse is kept in status().
   void Add(const MicroBatch& batch, std::span<const float> gradient, Contribution contribution);
 
+  // The same with a gradient in the memory of WorkerOptions::device, which the work on `stream` so
+  // far makes; it is read behind that, and what is put on `stream` afterwards may overwrite it. The
+  // host does not wait.
+  void Add(const MicroBatch& batch, DeviceSpan<const float> gradient, Contribution contribution,
+           DeviceStream& stream);
+  // The same in parts, as a backward pass makes them: the elements of this micro-batch's gradient
+  // that begin at `first`. Parts come in any order and cover each element once; Add without a
+  // gradient then completes the micro-batch. With the last micro-batch of each rank its parts are
+  // summed over the ranks while the backward pass goes on. That goes from the last elements of the
+  // gradient to the first, so let the parameters lie in the order of the forward pass.
+  void AddPart(const MicroBatch& batch, std::int64_t first, DeviceSpan<const float> part,
+               DeviceStream& stream);
+  void Add(const MicroBatch& batch, Contribution contribution);
+
   // Sums over all micro-batches of all ranks in an order that does not depend on the ranks, and
   // divides by the sum of the weights. Blocks until all ranks have come. False: the step is void
   // (a worker failed, or misuse, see status()); call BeginStep(), which gives the same step again.
@@ -75,6 +90,9 @@ class TrainingStep {
   // the same bytes on every rank. gradient() may be changed in place (clipping) before it is
   // applied.
   [[nodiscard]] std::span<float> gradient() { return gradient_; }
+  // With WorkerOptions::device the gradient lies there, and gradient() is empty. It is complete;
+  // work on any stream may use it.
+  [[nodiscard]] DeviceSpan<float> device_gradient() { return device_gradient_; }
   [[nodiscard]] double gradient_norm() const { return gradient_norm_; }
   [[nodiscard]] double loss() const { return loss_; }
   [[nodiscard]] double weight() const { return weight_; }
@@ -97,6 +115,7 @@ class TrainingStep {
   Step number_;
   std::vector<MicroBatch> micro_batches_;
   std::span<float> gradient_;
+  DeviceSpan<float> device_gradient_;
   double gradient_norm_ = 0;
   double loss_ = 0;
   double weight_ = 0;

@@ -52,6 +52,24 @@ Status CheckCut(const TensorSpec& spec) {
                                      spec.name, spec.cut_dimension, spec.shape.size()));
 }
 
+// Is the memory where the caller says it is? Storage of Muster's own is `null`.
+Status CheckWhere(const worker::StateTable& table, const std::string& name, MemoryKind where,
+                  const void* memory) {
+  if (table.device() == nullptr) {
+    if (where == MemoryKind::kHost) return {};
+    return FailedPrecondition(fmt::format(
+        "tensor '{}' lies on a device, and none is in use: call UseDevice() first", name));
+  }
+  if (memory == nullptr) return {};
+  const Device& device = table.device()->device();
+  if (device.IsDeviceMemory(memory) == (where == MemoryKind::kDevice)) return {};
+  return InvalidArgument(
+      where == MemoryKind::kHost
+          ? fmt::format("tensor '{}' lies in device memory: give it as a DeviceSpan", name)
+          : fmt::format("tensor '{}' is given as a DeviceSpan, but does not lie in device memory",
+                        name));
+}
+
 }  // namespace
 
 TrainingState::TrainingState() : table_(std::make_shared<worker::StateTable>()) {}
@@ -61,26 +79,48 @@ TrainingState& TrainingState::operator=(const TrainingState&) = default;
 
 Status TrainingState::status() const { return table_->status(); }
 
+void TrainingState::UseDevice(std::shared_ptr<Device> device, DeviceStream& stream) {
+  MUSTER_CHECK(device != nullptr, "a device is given");
+  Result<std::unique_ptr<worker::DeviceState>> made =
+      worker::DeviceState::Make(std::move(device), stream);
+  if (!made.ok()) return table_->Fail(made.status());
+  table_->UseDevice(std::move(*made));
+}
+
 void TrainingState::AddReplicated(const std::string& name, DType dtype, const Shape& shape,
                                   std::span<std::byte> memory) {
+  AddReplicatedIn(MemoryKind::kHost, name, dtype, shape, memory);
+}
+
+void TrainingState::AddReplicated(const std::string& name, DType dtype, const Shape& shape,
+                                  DeviceSpan<std::byte> memory) {
+  AddReplicatedIn(MemoryKind::kDevice, name, dtype, shape, {memory.data(), memory.size()});
+}
+
+void TrainingState::AddReplicatedIn(MemoryKind where, const std::string& name, DType dtype,
+                                    const Shape& shape, std::span<std::byte> memory) {
   auto slot = std::make_shared<TensorSlot>();
   slot->spec = {name, dtype, shape, -1};
+  slot->where = where;
   slot->memory = memory;
   Status status = CheckTensor(slot->spec, static_cast<std::int64_t>(memory.size()));
+  if (status.ok()) status = CheckWhere(*table_, name, where, memory.data());
   if (!status.ok()) return table_->Fail(std::move(status));
   table_->Add(std::move(slot));
 }
 
 ShardedTensor TrainingState::AddSharded(const std::string& name, DType dtype, const Shape& shape,
-                                        Cut cut, Fill fill) {
+                                        Cut cut, Fill fill, MemoryKind where) {
   auto slot = std::make_shared<TensorSlot>();
   slot->kind = TensorKind::kSharded;
+  slot->where = where;
   slot->spec = {name, dtype, shape, cut.dimension};
   if (cut.dimension != kFlat) slot->boxes = {Box{std::vector<Range>(shape.size())}};
   Result<std::vector<std::byte>> element = worker::EncodeElement(dtype, fill.value);
   Status status = CheckTensor(slot->spec, -1);
   if (status.ok()) status = CheckCut(slot->spec);
   if (status.ok()) status = element.status();
+  if (status.ok()) status = CheckWhere(*table_, name, where, nullptr);
   if (!status.ok()) {
     table_->Fail(std::move(status));
     return {};
@@ -91,14 +131,18 @@ ShardedTensor TrainingState::AddSharded(const std::string& name, DType dtype, co
 }
 
 ShardedTensor TrainingState::AddSharded(const std::string& name, DType dtype, const Shape& shape,
-                                        Cut cut, std::span<const std::byte> initial) {
+                                        Cut cut, std::span<const std::byte> initial,
+                                        MemoryKind where) {
   auto slot = std::make_shared<TensorSlot>();
   slot->kind = TensorKind::kSharded;
+  slot->where = where;
   slot->spec = {name, dtype, shape, cut.dimension};
   if (cut.dimension != kFlat) slot->boxes = {Box{std::vector<Range>(shape.size())}};
   slot->initial = initial;
   Status status = CheckTensor(slot->spec, static_cast<std::int64_t>(initial.size()));
   if (status.ok()) status = CheckCut(slot->spec);
+  if (status.ok()) status = CheckWhere(*table_, name, where, nullptr);
+  if (status.ok()) status = CheckWhere(*table_, name, MemoryKind::kHost, initial.data());
   if (!status.ok()) {
     table_->Fail(std::move(status));
     return {};
@@ -129,6 +173,16 @@ void TrainingState::AddAlias(const std::string& name, const std::string& of) {
 
 void TrainingState::AddDerived(const std::string& name, const ShardedTensor& from,
                                std::span<std::byte> memory) {
+  AddDerivedIn(MemoryKind::kHost, name, from, memory);
+}
+
+void TrainingState::AddDerived(const std::string& name, const ShardedTensor& from,
+                               DeviceSpan<std::byte> memory) {
+  AddDerivedIn(MemoryKind::kDevice, name, from, {memory.data(), memory.size()});
+}
+
+void TrainingState::AddDerivedIn(MemoryKind where, const std::string& name,
+                                 const ShardedTensor& from, std::span<std::byte> memory) {
   if (!from.slot_) {
     return table_->Fail(InvalidArgument(fmt::format(
         "tensor '{}' is derived from one that was not registered: see the first error", name)));
@@ -138,6 +192,7 @@ void TrainingState::AddDerived(const std::string& name, const ShardedTensor& fro
   slot->spec = from.slot_->spec;
   slot->spec.name = name;
   slot->spec.cut_dimension = -1;
+  slot->where = where;
   slot->memory = memory;
   slot->from = from.slot_;
   if (from.slot_->spec.cut_dimension != 0 && from.slot_->spec.cut_dimension != kFlat) {
@@ -147,6 +202,7 @@ void TrainingState::AddDerived(const std::string& name, const ShardedTensor& fro
                                   name, from.name(), from.slot_->spec.cut_dimension)));
   }
   Status status = CheckTensor(slot->spec, static_cast<std::int64_t>(memory.size()));
+  if (status.ok()) status = CheckWhere(*table_, name, where, memory.data());
   if (!status.ok()) return table_->Fail(std::move(status));
   table_->Add(std::move(slot));
 }
@@ -170,11 +226,17 @@ Range ShardedTensor::elements() const {
   for (std::size_t d = 0; d < slot_->spec.shape.size(); ++d) {
     first = first * slot_->spec.shape[d] + slot_->boxes.front().ranges[d].lo;
   }
-  return {first, first + std::ssize(bytes()) / SizeOf(slot_->spec.dtype)};
+  return {first, first + std::ssize(slot_->held.span()) / SizeOf(slot_->spec.dtype)};
 }
 
 std::span<std::byte> ShardedTensor::bytes() const {
-  return slot_ ? slot_->held.span() : std::span<std::byte>();
+  if (!slot_ || slot_->where != MemoryKind::kHost) return {};
+  return slot_->held.span();
+}
+
+DeviceSpan<std::byte> ShardedTensor::device_bytes() const {
+  if (!slot_ || slot_->where != MemoryKind::kDevice) return {};
+  return {slot_->held.span().data(), slot_->held.span().size()};
 }
 
 bool ShardedTensor::Holds(DType dtype) const { return slot_ && slot_->spec.dtype == dtype; }

@@ -10,6 +10,18 @@ void TrainingStep::Add(const MicroBatch& batch, std::span<const float> gradient,
                        Contribution contribution) {
   runner_.Add(*this, batch, gradient, contribution);
 }
+void TrainingStep::Add(const MicroBatch& batch, DeviceSpan<const float> gradient,
+                       Contribution contribution, DeviceStream& stream) {
+  runner_.AddPart(*this, batch, 0, gradient, stream);
+  runner_.Complete(*this, batch, contribution);
+}
+void TrainingStep::AddPart(const MicroBatch& batch, std::int64_t first,
+                           DeviceSpan<const float> part, DeviceStream& stream) {
+  runner_.AddPart(*this, batch, first, part, stream);
+}
+void TrainingStep::Add(const MicroBatch& batch, Contribution contribution) {
+  runner_.Complete(*this, batch, contribution);
+}
 bool TrainingStep::Reduce() { return runner_.Reduce(*this); }
 Outcome TrainingStep::Commit() { return runner_.Commit(*this); }
 

@@ -26,6 +26,10 @@
 // and digest is that of the reduced gradient; and at the end of the job
 //   {…, "final": true, "step", "digest"}
 // where digest is that of all replicated and derived tensors, equal on all ranks.
+//
+// Each worker notes its operations with the others in a small file of fixed size, a flight ring,
+// which outlives it when it is killed; `muster status --ops` compares those of all workers of a
+// host. See worker/collective/flight_file.h for when it is removed.
 #pragma once
 
 #include <cstdint>
@@ -40,14 +44,17 @@
 #include "protocol/time.h"
 #include "worker/client/step.h"
 #include "worker/client/training_state.h"
+#include "worker/collective/device.h"
 
 namespace muster {
 
 // Who this worker is and what the job is. Join() checks all of it and says what is wrong. All
-// workers of a job must agree on every field from `min_workers` to `checkpoint_keep_every`.
+// workers of a job must agree on the backend that comes of it and every field from `min_workers` to
+// `checkpoint_keep_every`.
 struct WorkerOptions {
   // Reads MUSTER_COORDINATOR, MUSTER_JOB, MUSTER_WORKER, MUSTER_NODE, MUSTER_TOKEN,
-  // MUSTER_RECORD_DIR and MUSTER_DATA_ADDRESS into the members beside which they stand.
+  // MUSTER_RECORD_DIR, MUSTER_FLIGHT_DIR, MUSTER_DATA_ADDRESS, MUSTER_BACKEND and
+  // MUSTER_ABORT_TIMEOUT_MS into the members beside which they stand.
   [[nodiscard]] static WorkerOptions FromEnvironment();
 
   std::string coordinator = "http://127.0.0.1:7077";  // MUSTER_COORDINATOR
@@ -58,6 +65,9 @@ struct WorkerOptions {
   std::string node;              // MUSTER_NODE; empty: the host's name
   std::string token;             // MUSTER_TOKEN; what musterd was given with --token-file
   std::string record_directory;  // MUSTER_RECORD_DIR; empty: no records
+  // MUSTER_FLIGHT_DIR: where the flight ring lies; made if it is missing. Empty: in memory, in
+  // /dev/shm/muster-<uid>. "off": no ring. When it cannot be made, a line on stderr says so.
+  std::string flight_directory;
   // MUSTER_DATA_ADDRESS: the host or address on which other workers reach this one. Empty: the one
   // from which the coordinator sees this worker come.
   std::string data_address;
@@ -69,7 +79,18 @@ struct WorkerOptions {
   // Values in the gradient of a micro-batch. 0: as many as the registered replicated and derived
   // float32 tensors have together.
   std::int64_t gradient_elements = 0;
+  // Where gradients are added and reduced; null: in the host's memory. See OpenDevice()
+  // (worker/collective/gpu_backend.h) and TrainingState::UseDevice().
+  std::shared_ptr<Device> device;
+  // MUSTER_ABORT_TIMEOUT_MS: how long ending a hung communicator of GPUs may take. It is a matter
+  // of a second at most, unless the driver or a neighbour on the host hangs too; past it this
+  // process is given up: told to the coordinator, and killed.
+  Duration abort_timeout = Duration::Seconds(15);
 
+  // MUSTER_BACKEND: what carries tensors between workers: "nccl" (needs a device), "tcp", or
+  // "auto": NCCL where this worker has a device and NCCL is there, otherwise TCP, with a line on
+  // stderr that says why.
+  std::string backend = "auto";
   std::int32_t min_workers = 1;    // training waits while there are fewer
   std::int32_t max_workers = 1;    // more are kept as spares
   std::int64_t steps = 0;          // ends the job; 0: it ends when all workers call Finish()

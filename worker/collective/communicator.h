@@ -37,6 +37,11 @@ class Communicator {
   [[nodiscard]] virtual std::int32_t world_size() const = 0;
   // "tcp", "nccl" or "local".
   [[nodiscard]] virtual std::string_view backend() const = 0;
+  // May buffers lie in the memory of this communicator's device? Those of the host are fine as
+  // well then, in any mixture, and every operation still blocks until its part is done. Work of
+  // other streams on such buffers must have run before the call. Otherwise all buffers lie in the
+  // host's memory.
+  [[nodiscard]] virtual bool takes_device_memory() const { return false; }
 
   // Combines `buffer` elementwise over all ranks, in place, the same bytes on every rank.
   // `buffer.size()` is a multiple of the element size. kBytes admits kBitOr alone.
@@ -61,8 +66,13 @@ class Communicator {
   // returns at once; may be called repeatedly and from any thread.
   virtual void Abort() = 0;
   // Waits until no call is inside the communicator any more; after ok its buffers are free and it
-  // may be destroyed. kDeadlineExceeded when `limit` passes first. REQUIRES: Abort() was called.
+  // may be destroyed. kDeadlineExceeded when `limit` passes first. kInternal when it cannot be
+  // aborted, or what it ran on is lost: then this process is of no use to the job any more.
+  // REQUIRES: Abort() was called.
   virtual Status AwaitAborted(Duration limit) = 0;
+
+  // The abort has taken longer than it may ever take: nothing in this process ends it any more.
+  [[nodiscard]] virtual bool stuck() const { return false; }
 
   // After an operation failed on one peer's account: which one.
   [[nodiscard]] virtual std::optional<Rank> failed_peer() const = 0;

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "protocol/status.h"
@@ -30,8 +31,8 @@ class DeviceSpan {
   DeviceSpan() = default;
   DeviceSpan(T* data, std::size_t size) : data_(data), size_(size) {}
   // Implicit, as std::span does it.
-  DeviceSpan(DeviceSpan<std::remove_const_t<T>> other)
-    requires std::is_const_v<T>
+  template <class U>
+  requires std::is_same_v<const U, T> DeviceSpan(DeviceSpan<U> other)
       : data_(other.data()), size_(other.size()) {}
   [[nodiscard]] T* data() const { return data_; }
   [[nodiscard]] std::size_t size() const { return size_; }
@@ -122,10 +123,10 @@ class DeviceStream {
   // The first error of putting work here, or ok.
   [[nodiscard]] virtual const Status& status() const = 0;
 
-  // Blocks until all work put here has run. kInterrupted when `interrupted` (may be null) is raised
-  // first: asked only after it was seen that work is left, so a completion that was seen before the
-  // flag was raised counts, and none that an abort brought about does. kDeadlineExceeded after
-  // `limit`.
+  // Blocks until all work put here has run; asks again and again, and never waits in the driver.
+  // kInterrupted once `interrupted` (may be null) is raised. The flag is looked at after the work:
+  // an abort raises it before it ends kernels, whose results are then worth nothing, so work that
+  // is over counts only if the flag is still down. kDeadlineExceeded after `limit`.
   [[nodiscard]] virtual Status Wait(Duration limit, const std::atomic<bool>* interrupted) = 0;
 };
 
@@ -161,8 +162,8 @@ class Device : public std::enable_shared_from_this<Device> {
                                             const std::string& function) = 0;
 
   // Does the device still compute? Runs a small kernel and looks at its result. Blocks for at most
-  // `limit`. kDataLoss: a sticky error (as after an illegal access, or a device that fell off the
-  // bus); this process can do nothing on the device any more.
+  // `limit`. Any error means that this process can do nothing on the device any more: a sticky one
+  // (an illegal access, a device that fell off the bus) is kInternal, no answer kDeadlineExceeded.
   [[nodiscard]] virtual Status Check(Duration limit) = 0;
 
  private:

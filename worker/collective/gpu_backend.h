@@ -13,8 +13,8 @@
 #include "protocol/ids.h"
 #include "protocol/status.h"
 #include "protocol/time.h"
-#include "worker/collective/communicator.h"
 #include "worker/collective/device.h"
+#include "worker/collective/device_communicator.h"
 
 namespace muster {
 
@@ -26,7 +26,7 @@ namespace muster {
 // Ok when NCCL can be used: it is there, new enough, and nothing in the environment makes an abort
 // impossible. Otherwise one line that says what is missing. Loads it at its first call.
 [[nodiscard]] Status NcclUsable();
-// "NCCL 2.28.9, CUDA runtime 13.0"; empty before NcclUsable() was ok.
+// "NCCL 2.28.9"; empty when it cannot be used.
 [[nodiscard]] std::string NcclVersionText();
 
 // A name under which the members of one generation find each other. It starts a thread and a
@@ -43,16 +43,18 @@ struct NcclGroup {
 };
 
 struct NcclOptions {
-  Duration init_deadline = Duration::Seconds(30);      // meeting the others, connections included
+  Duration init_deadline = Duration::Seconds(30);       // meeting the others, connections included
   Duration progress_deadline = Duration::Seconds(600);  // an operation, once formed
-  // An abort that takes longer than `soft` is told of; longer than `hard`, and it is given up: see
-  // Communicator::stuck().
+  // An abort that takes longer than `soft` is told of; one that takes longer than
+  // `hard` is given up: AwaitAborted() returns kInternal.
   Duration abort_soft_deadline = Duration::Seconds(10);
   Duration abort_hard_deadline = Duration::Seconds(15);
   // Lines for people, from any thread.
   std::function<void(const std::string&)> say;
 };
 
-class NcclCommunicator;
+// Not yet connected. The device's memory is freed when the last user of the device is gone.
+[[nodiscard]] Result<std::shared_ptr<DeviceCommunicator>> MakeNcclCommunicator(
+    std::shared_ptr<Device> device, NcclGroup group, NcclOptions options);
 
 }  // namespace muster

@@ -4,11 +4,12 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <map>
 #include <string>
 
 #include "protocol/check.h"
+#include "worker/collective/block_sums.h"
 #include "worker/collective/reduce.h"
+#include "worker/collective/tree_plan.h"
 
 namespace muster {
 namespace {
@@ -32,76 +33,16 @@ std::string RangeText(Range range) {
   return "[" + std::to_string(range.lo) + ", " + std::to_string(range.hi) + ")";
 }
 
-// Are a and b, neighbours and nodes both, the two children of one node of the tree over
-// [0, leaves)?
-bool Siblings(std::int64_t leaves, Range a, Range b) {
-  if (SplitOf({a.lo, b.hi}) != a.hi) return false;
-  const std::vector<Range> cover = CoverByNodes(leaves, {a.lo, b.hi});
-  return cover.size() == 1;
-}
-
-// The additions that make the root out of the nodes that the ranks hold: slot numbers (into, from)
-// in order; the sum ends in slot 0.
-struct Plan {
-  std::map<Range, std::size_t> slots;
-  std::vector<std::pair<std::size_t, std::size_t>> additions;
-
-  std::size_t Make(Range node) {
-    const auto held = slots.find(node);
-    if (held != slots.end()) return held->second;
-    MUSTER_CHECK(node.size() > 1, "a leaf that no rank holds");
-    const std::int64_t split = SplitOf(node);
-    const std::size_t left = Make({node.lo, split});
-    const std::size_t right = Make({split, node.hi});
-    additions.emplace_back(left, right);
-    return left;
-  }
-};
-
-Status CheckRanges(std::span<const Range> ranges, std::int64_t world_size, std::int64_t rank,
-                   std::int64_t leaves, Range own) {
-  if (static_cast<std::int64_t>(ranges.size()) != world_size) {
-    return InvalidArgument(std::to_string(ranges.size()) + " ranges of leaves for a world of " +
-                           std::to_string(world_size));
-  }
-  std::int64_t next = 0;
-  for (const Range range : ranges) {
-    if (range.lo != next || range.hi < range.lo) {
-      return InvalidArgument("the ranges of leaves leave a gap or overlap at " + RangeText(range) +
-                             ", where leaf " + std::to_string(next) + " is due");
-    }
-    next = range.hi;
-  }
-  if (next != leaves) {
-    return InvalidArgument("the ranges end at leaf " + std::to_string(next) + " of " +
-                           std::to_string(leaves));
-  }
-  const Range mine = ranges[static_cast<std::size_t>(rank)];
-  if (mine != own) {
-    return InvalidArgument("rank " + std::to_string(rank) + " has the leaves " + RangeText(mine) +
-                           ", but its sums are of " + RangeText(own));
-  }
-  return {};
-}
-
 // One call of ReduceTree, tile after tile.
 template <class T>
 class TreeReducer {
  public:
-  TreeReducer(Communicator& communicator, std::span<const Range> ranges,
-              const PartialSums<T>& partials)
+  TreeReducer(Communicator& communicator, TreePlan plan, const PartialSums<T>& partials)
       : communicator_(communicator),
         partials_(partials),
         size_(communicator.world_size()),
-        rank_(communicator.rank().value()) {
-    for (const Range range : ranges) {
-      const std::vector<Range> nodes = CoverByNodes(partials.leaves(), range);
-      for (const Range node : nodes) plan_.slots.emplace(node, plan_.slots.size());
-      nodes_of_.push_back(static_cast<std::int64_t>(nodes.size()));
-    }
-    slot_count_ = static_cast<std::int64_t>(plan_.slots.size());
-    plan_.Make({0, partials.leaves()});
-  }
+        rank_(communicator.rank().value()),
+        plan_(std::move(plan)) {}
 
   // The elements `tile` of the result.
   Status Reduce(Range tile, std::span<T> result) {
@@ -109,10 +50,10 @@ class TreeReducer {
       const Range cut = EvenCut(tile.size(), rank, size_);
       return Range{tile.lo + cut.lo, tile.lo + cut.hi};
     };
-    const std::int64_t held = nodes_of_[static_cast<std::size_t>(rank_)];
+    const std::int64_t held = plan_.nodes_of[static_cast<std::size_t>(rank_)];
     const std::int64_t own_size = slice(rank_).size();
     packed_.resize(static_cast<std::size_t>(held * tile.size()));
-    received_.resize(static_cast<std::size_t>(slot_count_ * own_size));
+    received_.resize(static_cast<std::size_t>(plan_.slots * own_size));
     std::vector<std::span<const std::byte>> outgoing;
     std::vector<std::span<std::byte>> incoming;
     std::vector<std::int64_t> counts;
@@ -122,7 +63,7 @@ class TreeReducer {
       const Range wanted = slice(peer);
       outgoing.push_back(std::as_bytes(Pack(wanted, held, out)));
       const auto size =
-          static_cast<std::size_t>(nodes_of_[static_cast<std::size_t>(peer)] * own_size);
+          static_cast<std::size_t>(plan_.nodes_of[static_cast<std::size_t>(peer)] * own_size);
       incoming.push_back(std::as_writable_bytes(std::span<T>(in, size)));
       in += size;
       counts.push_back(wanted.size() * static_cast<std::int64_t>(sizeof(T)));
@@ -160,9 +101,7 @@ class TreeReducer {
   const PartialSums<T>& partials_;
   const std::int64_t size_;
   const std::int64_t rank_;
-  std::vector<std::int64_t> nodes_of_;  // how many nodes each rank holds
-  Plan plan_;
-  std::int64_t slot_count_ = 0;
+  const TreePlan plan_;
   std::vector<T> packed_;    // what goes out
   std::vector<T> received_;  // the slice of every node of every rank
 };
@@ -183,72 +122,57 @@ std::vector<Range> CoverByNodes(std::int64_t leaves, Range range) {
 
 template <class T>
 PartialSums<T>::PartialSums(std::int64_t leaves, Range range, std::int64_t elements)
-    : leaves_(leaves), range_(range), elements_(elements), next_(range.lo) {
-  MUSTER_CHECK(0 <= range.lo && range.lo <= range.hi && range.hi <= leaves && elements >= 0,
-               "a range of leaves lies within all leaves");
+    : elements_(elements), stack_(leaves, range) {
+  MUSTER_CHECK(elements >= 0, "a vector has no fewer than 0 elements");
 }
 
 template <class T>
-std::span<T> PartialSums<T>::Values(const Buffer& buffer) const {
-  return {buffer.get(), static_cast<std::size_t>(elements_)};
+std::span<T> PartialSums<T>::Values(std::size_t index) const {
+  return {buffers_[index].get(), static_cast<std::size_t>(elements_)};
 }
 
 template <class T>
 std::span<const T> PartialSums<T>::values(std::size_t index) const {
-  return Values(sums_[index].values);
+  return Values(index);
 }
 
 template <class T>
 Status PartialSums<T>::Add(std::int64_t leaf, std::span<const T> values) {
-  if (complete() || leaf != next_) {
-    return FailedPrecondition(
-        "micro-batch " + std::to_string(leaf) + " was added where " +
-        (complete() ? "none is due any more" : std::to_string(next_) + " is due") + "; each of " +
-        RangeText(range_) + " is added once, in order");
-  }
+  MUSTER_RETURN_IF_ERROR(stack_.CheckTurn(leaf));
   if (static_cast<std::int64_t>(values.size()) != elements_) {
     return InvalidArgument("micro-batch " + std::to_string(leaf) + " has " +
                            std::to_string(values.size()) + " values instead of " +
                            std::to_string(elements_));
   }
-  ++next_;
-  Range node{leaf, leaf + 1};
-  if (!sums_.empty() && Siblings(leaves_, sums_.back().node, node)) {
-    AddInto(Values(sums_.back().values), values);
-    sums_.back().node.hi = node.hi;
-  } else {
-    if (spare_.empty()) {
-      spare_.push_back(std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(elements_)));
+  const LeafStack::Fold fold = stack_.NextFold();
+  if (fold.opens) {
+    if (buffers_.size() == fold.sum) {
+      buffers_.push_back(std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(elements_)));
     }
-    sums_.push_back({node, std::move(spare_.back())});
-    spare_.pop_back();
-    std::ranges::copy(values, sums_.back().values.get());
+    std::ranges::copy(values, Values(fold.sum).begin());
+  } else {
+    AddInto(Values(fold.sum), values);
   }
-  while (sums_.size() >= 2) {
-    Sum& left = sums_[sums_.size() - 2];
-    Sum& right = sums_.back();
-    if (!Siblings(leaves_, left.node, right.node)) break;
-    AddInto(Values(left.values), Values(right.values));
-    left.node.hi = right.node.hi;
-    spare_.push_back(std::move(right.values));
-    sums_.pop_back();
-  }
+  for (std::size_t i = fold.sum; i > fold.sum - fold.merges; --i) AddInto(Values(i - 1), Values(i));
+  stack_.Advance();
   return {};
 }
 
 template <class T>
 void PartialSums<T>::Clear() {
-  next_ = range_.lo;
-  for (Sum& sum : sums_) spare_.push_back(std::move(sum.values));
-  sums_.clear();
+  stack_.Clear();
 }
 
 template <class T>
 Status ReduceTree(Communicator& communicator, std::span<const Range> ranges,
                   const PartialSums<T>& partials, std::span<T> result) {
-  if (partials.leaves() < 1) return InvalidArgument("a sum over no micro-batches");
-  MUSTER_RETURN_IF_ERROR(CheckRanges(ranges, communicator.world_size(), communicator.rank().value(),
-                                     partials.leaves(), partials.range()));
+  if (static_cast<std::int32_t>(ranges.size()) != communicator.world_size()) {
+    return InvalidArgument(std::to_string(ranges.size()) + " ranges of leaves for a world of " +
+                           std::to_string(communicator.world_size()));
+  }
+  Result<TreePlan> plan =
+      TreePlan::Of(partials.leaves(), ranges, communicator.rank().value(), partials.range());
+  if (!plan.ok()) return plan.status();
   if (!partials.complete()) {
     return FailedPrecondition("not all micro-batches of " + RangeText(partials.range()) +
                               " have been added");
@@ -258,7 +182,7 @@ Status ReduceTree(Communicator& communicator, std::span<const Range> ranges,
     return InvalidArgument("a result of " + std::to_string(result.size()) + " values for sums of " +
                            std::to_string(elements));
   }
-  TreeReducer<T> reducer(communicator, ranges, partials);
+  TreeReducer<T> reducer(communicator, std::move(*plan), partials);
   const std::int64_t tile = kTileBytes / static_cast<std::int64_t>(sizeof(T));
   std::int64_t done = 0;
   do {  // at least once: an empty sum is a meeting of all ranks too
@@ -270,19 +194,16 @@ Status ReduceTree(Communicator& communicator, std::span<const Range> ranges,
 }
 
 double NormSquared(std::span<const float> values) {
-  constexpr std::size_t kBlock = 4096;
-  constexpr std::size_t kLanes = 8;
-  // Of each block whose sum is not part of a greater one yet: how many blocks, and the sum.
-  std::vector<std::pair<std::uint64_t, double>> stack;
-  for (std::size_t start = 0; start < values.size(); start += kBlock) {
+  BlockSums sums;
+  for (std::size_t start = 0; start < values.size(); start += kSumBlock) {
     const std::span<const float> block =
-        values.subspan(start, std::min(kBlock, values.size() - start));
+        values.subspan(start, std::min(kSumBlock, values.size() - start));
     // Lanes that do not depend on each other, so that the loop becomes vector instructions without
     // changing its result.
-    std::array<double, kLanes> lanes{};
+    std::array<double, kSumLanes> lanes{};
     std::size_t i = 0;
-    for (; i + kLanes <= block.size(); i += kLanes) {
-      for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    for (; i + kSumLanes <= block.size(); i += kSumLanes) {
+      for (std::size_t lane = 0; lane < kSumLanes; ++lane) {
         const auto value = static_cast<double>(block[i + lane]);
         lanes[lane] += value * value;
       }
@@ -291,21 +212,10 @@ double NormSquared(std::span<const float> values) {
       const auto value = static_cast<double>(block[i]);
       lanes[lane] += value * value;
     }
-    stack.emplace_back(1, ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-                              ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7])));
-    while (stack.size() >= 2 && stack[stack.size() - 2].first == stack.back().first) {
-      stack[stack.size() - 2].second += stack.back().second;
-      stack[stack.size() - 2].first *= 2;
-      stack.pop_back();
-    }
+    sums.Add(((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+             ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7])));
   }
-  // The rest of the tree: from the end, as SplitOf cuts a ragged size.
-  double sum = 0;
-  while (!stack.empty()) {
-    sum = stack.back().second + sum;
-    stack.pop_back();
-  }
-  return sum;
+  return sums.Total();
 }
 
 template class PartialSums<float>;

@@ -11,12 +11,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "protocol/box.h"
 #include "protocol/status.h"
 #include "worker/collective/communicator.h"
+#include "worker/collective/leaf_stack.h"
 
 namespace muster {
 
@@ -42,30 +42,23 @@ class PartialSums {
   // Starts over: for a step that comes again.
   void Clear();
 
-  [[nodiscard]] bool complete() const { return next_ == range_.hi; }
-  [[nodiscard]] std::int64_t leaves() const { return leaves_; }
-  [[nodiscard]] Range range() const { return range_; }
+  [[nodiscard]] bool complete() const { return stack_.complete(); }
+  [[nodiscard]] std::int64_t leaves() const { return stack_.leaves(); }
+  [[nodiscard]] Range range() const { return stack_.range(); }
   [[nodiscard]] std::int64_t elements() const { return elements_; }
   // How many sums are held; once complete, as many as CoverByNodes has nodes.
-  [[nodiscard]] std::size_t size() const { return sums_.size(); }
+  [[nodiscard]] std::size_t size() const { return stack_.nodes().size(); }
   // REQUIRES: index < size()
-  [[nodiscard]] Range node(std::size_t index) const { return sums_[index].node; }
+  [[nodiscard]] Range node(std::size_t index) const { return stack_.nodes()[index]; }
   [[nodiscard]] std::span<const T> values(std::size_t index) const;
 
  private:
-  using Buffer = std::unique_ptr<T[]>;
-  struct Sum {
-    Range node;
-    Buffer values;
-  };
-  [[nodiscard]] std::span<T> Values(const Buffer& buffer) const;
+  [[nodiscard]] std::span<T> Values(std::size_t index) const;
 
-  std::int64_t leaves_;
-  Range range_;
   std::int64_t elements_;
-  std::int64_t next_;
-  std::vector<Sum> sums_;      // a stack: neighbours, the left ones first
-  std::vector<Buffer> spare_;  // buffers of sums that were added to others, to be used again
+  LeafStack stack_;
+  // Those of the sums that are held, and then some to be used again.
+  std::vector<std::unique_ptr<T[]>> buffers_;
 };
 
 // The sum over all leaves, on every rank. `ranges[r]` are the leaves of rank r: contiguous, in

@@ -55,6 +55,12 @@ struct OutcomeTaken {};
 struct SnapshotTaken {};
 // The training thread has come to build the assigned generation.
 struct FormingBegun {};
+// Session::mints_group_id() was true, and this is the id, of 1 to kMaxGroupIdBytes. Without effect
+// when the assignment to that generation is of no use any more.
+struct IdMinted {
+  Generation generation;
+  std::string id;
+};
 // The assigned generation is built and its state is in place.
 struct FormedHere {
   Generation generation;
@@ -102,6 +108,10 @@ struct LeaveWanted {
   std::string reason;
   Duration within = {};
 };
+// This process can do nothing for the job any more: what it computes on is lost.
+struct Unfit {
+  Status why;
+};
 // Finish before the end of the job, or misuse: no further step will be asked for.
 struct FinishCalled {
   std::string reason;
@@ -115,9 +125,10 @@ struct Report {
   Message message;
 };
 
-using Input = std::variant<Connected, Disconnected, Looked, Received, Aborted, Tick, AtBoundary,
-                           OutcomeTaken, SnapshotTaken, FormingBegun, FormedHere, FormBroke,
-                           StepOpened, ReduceBegun, Prepare, VoteDone, OperationBroke, StepsDone,
-                           PhaseBegun, PhaseDone, LeaveWanted, FinishCalled, Report>;
+using Input =
+    std::variant<Connected, Disconnected, Looked, Received, Aborted, Tick, AtBoundary, OutcomeTaken,
+                 SnapshotTaken, FormingBegun, IdMinted, FormedHere, FormBroke, StepOpened,
+                 ReduceBegun, Prepare, VoteDone, OperationBroke, StepsDone, PhaseBegun, PhaseDone,
+                 LeaveWanted, Unfit, FinishCalled, Report>;
 
 }  // namespace muster::worker

@@ -274,6 +274,7 @@ void Session::Fail(Status why) {
 void Session::DropState() {
   open_.Close();
   assigned_.reset();
+  group_id_.reset();
   formed_.reset();
   form_failed_.reset();
   started_.reset();

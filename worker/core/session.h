@@ -69,6 +69,12 @@ class Session {
   [[nodiscard]] const GenerationRecord* assigned() const {
     return assigned_ ? &*assigned_ : nullptr;
   }
+  // Over NCCL the members of a generation find each other by an id that its rank 0 mints and the
+  // coordinator hands on. That of assigned(); null while it is not known, which wakes, and in a job
+  // over TCP or alone.
+  [[nodiscard]] const std::string* group_id() const;
+  // This worker is the one to mint it, and has not handed in IdMinted yet.
+  [[nodiscard]] bool mints_group_id() const;
   // The last generation that started with this worker; null when there is none.
   [[nodiscard]] const GenerationRecord* started_record() const {
     return started_ ? &*started_ : nullptr;
@@ -117,11 +123,11 @@ class Session {
   void VisitState(Visit&& visit) const {
     visit(backoff_, handled_at_, member_, link_, redial_at_, greeted_, greeted_able_,
           greeted_stopped_, out_of_touch_, join_deadline_, joined_, lease_, progress_timeout_,
-          forming_timeout_, highest_, forming_, aborted_, assigned_, formed_, form_failed_,
-          lineage_, last_record_, started_, committed_, agreed_, holds_state_, open_, broken_,
-          commits_here_, able_, boundary_due_, stop_due_, snapshot_due_, initial_pending_, stopped_,
-          stopped_at_, wished_, finished_, leave_, leave_by_, stage_, skips_, operations_, waiting_,
-          phases_, reports_, last_announced_, last_aborted_, end_);
+          forming_timeout_, highest_, forming_, aborted_, assigned_, group_id_, formed_,
+          form_failed_, lineage_, last_record_, started_, committed_, agreed_, holds_state_, open_,
+          broken_, commits_here_, able_, boundary_due_, stop_due_, snapshot_due_, initial_pending_,
+          stopped_, stopped_at_, wished_, finished_, leave_, leave_by_, stage_, skips_, operations_,
+          waiting_, phases_, reports_, last_announced_, last_aborted_, end_);
   }
 
  private:
@@ -163,6 +169,7 @@ class Session {
   void OnMessage(const Ack& message, Instant now);
   void OnMessage(const Interrupt& message, Instant now);
   void OnMessage(const Assign& message, Instant now);
+  void OnMessage(const GroupId& message, Instant now);
   void OnMessage(const Start& message, Instant now);
   void OnMessage(const Wish& message, Instant now);
   void OnMessage(const WriteManifest& message, Instant now);
@@ -182,6 +189,7 @@ class Session {
   void On(const OutcomeTaken& input, Instant now);
   void On(const SnapshotTaken& input, Instant now);
   void On(const FormingBegun& input, Instant now);
+  void On(const IdMinted& input, Instant now);
   void On(const FormedHere& input, Instant now);
   void On(const FormBroke& input, Instant now);
   void On(const StepOpened& input, Instant now);
@@ -193,6 +201,7 @@ class Session {
   void On(const PhaseBegun& input, Instant now);
   void On(const PhaseDone& input, Instant now);
   void On(const LeaveWanted& input, Instant now);
+  void On(const Unfit& input, Instant now);
   void On(const FinishCalled& input, Instant now);
   void On(const Report& input, Instant now);
   void CommitStep(Outcome outcome, Wishes agreed, Instant now);
@@ -228,6 +237,7 @@ class Session {
   bool aborted_ = false;
   double abort_ms_ = 0;
   std::optional<GenerationRecord> assigned_;
+  std::optional<GroupId> group_id_;  // of assigned_
   std::optional<Formed> formed_;
   std::optional<FormFailed> form_failed_;
 

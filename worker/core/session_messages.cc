@@ -42,6 +42,7 @@ void Session::OnMessage(const Welcome& message, Instant now) {
   // What may have been lost with the last connection. All of it is true still, and nothing is done
   // twice by hearing it twice.
   if (interrupted() && aborted_ && !assigned_) SendReady();
+  if (group_id() != nullptr && RankIn(*assigned_) == Rank(0)) Send(*group_id_);
   if (assigned_ && formed_) Send(*formed_);
   if (form_failed_) Send(*form_failed_);
   if (broken_ && !interrupted()) Send(*broken_);
@@ -92,6 +93,7 @@ void Session::OnMessage(const Interrupt& message, Instant) {
   forming_ = message.generation;
   aborted_ = false;
   assigned_.reset();  // half-made; the cut of the last started generation is still held
+  if (!Planted(Mutant::kGroupIdStale)) group_id_.reset();
   formed_.reset();
   form_failed_.reset();
   initial_pending_.reset();
@@ -195,10 +197,19 @@ void Session::TakeDecision(const GenerationRecord& record, Instant now) {
   }
 }
 
+// The coordinator tells it after the assignment, and again after a reconnection.
+void Session::OnMessage(const GroupId& message, Instant) {
+  if (link_ != Link::kUp || !assigned_ || message.generation != assigned_->generation) return;
+  if (group_id() != nullptr) return;
+  group_id_ = message;
+  effects_.wake = true;
+}
+
 void Session::OnMessage(const Start& message, Instant) {
   if (link_ != Link::kUp || !assigned_ || !formed_) return;
   if (message.generation != assigned_->generation) return;
   started_ = std::exchange(assigned_, std::nullopt);
+  group_id_.reset();
   formed_.reset();
   form_failed_.reset();
   forming_ = Generation();

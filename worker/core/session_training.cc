@@ -99,6 +99,26 @@ void Session::On(const FormingBegun&, Instant now) {
   if (link_ == Link::kUp) SendHeartbeat(now);
 }
 
+const std::string* Session::group_id() const {
+  if (!assigned_ || !group_id_) return nullptr;
+  const bool of_it = group_id_->generation == assigned_->generation;
+  return of_it || Planted(Mutant::kGroupIdStale) ? &group_id_->id : nullptr;
+}
+
+bool Session::mints_group_id() const {
+  if (identity_.spec.backend != Backend::kNccl || !assigned_) return false;
+  if (assigned_->world_size() == 1 || group_id() != nullptr) return false;
+  const bool old = Planted(Mutant::kGroupIdOfOldRank) && started_;
+  return RankIn(old ? *started_ : *assigned_) == Rank(0);
+}
+
+void Session::On(const IdMinted& input, Instant) {
+  if (!assigned_ || assigned_->generation != input.generation || group_id() != nullptr) return;
+  MUSTER_CHECK(mints_group_id(), "only rank 0 of a generation over NCCL mints its id");
+  group_id_ = GroupId{input.generation, input.id};
+  Send(*group_id_);
+}
+
 void Session::On(const FormedHere& input, Instant) {
   if (!assigned_ || assigned_->generation != input.generation || formed_) return;
   lease_.Answered();
@@ -200,6 +220,12 @@ void Session::On(const LeaveWanted& input, Instant now) {
   if (input.within > Duration()) leave_by_ = now + input.within;
   SendLeave(now);
   Notice("leaving at the next step boundary: " + input.reason);
+}
+
+void Session::On(const Unfit& input, Instant) {
+  // What the coordinator is to show; the closed session then says the rest.
+  Send(Leave{input.why.message().substr(0, kMaxReasonBytes), false, Duration::Millis(1)});
+  Fail(input.why);
 }
 
 void Session::SendLeave(Instant now) {

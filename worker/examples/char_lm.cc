@@ -3,6 +3,9 @@
 //
 //   muster run --standalone -n 4 -- char_lm --min-workers 2 --max-workers 4
 //
+// With --device cuda each worker computes on a GPU: cuda_trainer.cc then takes the place of
+// HostTrainer, and the loop stays the same.
+//
 // What makes it elastic is marked (1) to (5); all else is what a program without Muster would hold.
 
 #include <CLI/CLI.hpp>
@@ -12,19 +15,23 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "protocol/prng.h"
 #include "worker/client/worker.h"
+#include "worker/collective/gpu_backend.h"
 #include "worker/examples/char_lm_model.h"
 #include "worker/examples/text_corpus.h"
+#include "worker/examples/trainer.h"
 
 namespace char_lm {
 namespace {
 
 using muster::Cut;
+using muster::Device;
 using muster::DType;
 using muster::Fill;
 using muster::MicroBatch;
@@ -49,6 +56,9 @@ struct Flags {
   int hidden = 128;
   float learning_rate = 2e-3F;
   bool sharded = false;
+  std::string device = "cpu";
+  int gpu = 0;
+  std::string backend;
   std::string checkpoint_dir;
   std::int64_t checkpoint_every = 0;
   std::int32_t checkpoint_keep = 3;
@@ -58,33 +68,47 @@ struct Flags {
   std::vector<std::string> text;
 };
 
-// The optimizer's state: either whole on every worker, or cut over them, each updating its part.
+// The optimizer's state is either whole on every worker, or cut over them, each updating its part.
 // (1) Registering a tensor is all it takes to have it saved, restored and moved.
-class Optimizer {
+class HostTrainer final : public Trainer {
  public:
-  Optimizer(TrainingState& state, std::span<float> weights, const Flags& flags)
-      : sharded_(flags.sharded), weights_(weights), adam_{.learning_rate = flags.learning_rate} {
-    const muster::Shape shape = {std::ssize(weights)};
+  HostTrainer(const TrainerOptions& options, const TextCorpus& corpus, TrainingState& state)
+      : corpus_(corpus), model_(options.shape), adam_(options.adam), sharded_(options.sharded) {
+    weights_.resize(static_cast<std::size_t>(model_.parameter_count()));
+    gradient_.resize(weights_.size());
+    model_.Initialize(options.seed, weights_);
+    const muster::Shape shape = {std::ssize(weights_)};
     if (sharded_) {
-      master_ =
-          state.AddSharded("model", DType::kFloat32, shape, Cut::Even(0), std::as_bytes(weights));
+      master_ = state.AddSharded("model", DType::kFloat32, shape, Cut::Even(0),
+                                 std::as_bytes(std::span(weights_)));
       m_ = state.AddSharded("adam.m", DType::kFloat32, shape, Cut::Even(0), Fill(0));
       v_ = state.AddSharded("adam.v", DType::kFloat32, shape, Cut::Even(0), Fill(0));
       // The forward pass needs all weights: gathered from their owners before each step.
-      state.AddDerived("model.full", master_, weights);
+      state.AddDerived("model.full", master_, std::span(weights_));
     } else {
-      whole_m_.resize(weights.size());
-      whole_v_.resize(weights.size());
-      state.AddReplicated("model", weights);
+      whole_m_.resize(weights_.size());
+      whole_v_.resize(weights_.size());
+      state.AddReplicated("model", weights_);
       state.AddReplicated("adam.m", whole_m_);
       state.AddReplicated("adam.v", whole_v_);
     }
   }
 
-  // Updates what this worker holds.
-  void Apply(TrainingStep& step) {
+  Status Add(TrainingStep& step, const MicroBatch& batch) override {
+    std::ranges::fill(gradient_, 0.F);
+    double loss = 0;
+    for (const std::int64_t sample : batch.samples()) {
+      loss +=
+          model_.AddGradient(weights_, corpus_.Window(sample, model_.shape().context), gradient_);
+    }
+    const auto count = static_cast<double>(batch.samples().size());
+    step.Add(batch, gradient_, {.loss = loss, .weight = count});
+    return {};
+  }
+
+  void Apply(TrainingStep& step) override {
     // The mean gradient is the same on every worker, and so is its norm.
-    const auto scale = static_cast<float>(1 / std::max(1.0, step.gradient_norm()));
+    const float scale = ClippingScale(step.gradient_norm());
     const std::int64_t number = step.number().value();
     if (!sharded_) {
       adam_.Apply(number, scale, step.gradient(), weights_, whole_m_, whole_v_);
@@ -96,10 +120,15 @@ class Optimizer {
     adam_.Apply(number, scale, gradient, master_.data<float>(), m_.data<float>(), v_.data<float>());
   }
 
+  Result<std::vector<float>> Weights() override { return weights_; }
+
  private:
-  bool sharded_;
-  std::span<float> weights_;
+  const TextCorpus& corpus_;
+  CharModel model_;
   Adam adam_;
+  bool sharded_;
+  std::vector<float> weights_;
+  std::vector<float> gradient_;
   std::vector<float> whole_m_;
   std::vector<float> whole_v_;
   ShardedTensor master_;
@@ -120,7 +149,7 @@ int Fail(const Status& status) {
 }
 
 // (2) Who we are comes from the launcher, through the environment; what the job is, from here.
-WorkerOptions OptionsOf(const Flags& flags, const TextCorpus& corpus, const CharModel& model) {
+WorkerOptions OptionsOf(const Flags& flags, const TextCorpus& corpus, const ModelShape& shape) {
   WorkerOptions options = WorkerOptions::FromEnvironment();
   options.min_workers = flags.min_workers;
   options.max_workers = flags.max_workers;
@@ -129,7 +158,7 @@ WorkerOptions OptionsOf(const Flags& flags, const TextCorpus& corpus, const Char
   options.samples = corpus.samples(flags.context);
   options.global_batch = flags.batch;
   options.micro_batches = flags.micro_batches;
-  options.gradient_elements = model.parameter_count();
+  options.gradient_elements = ModelLayout(shape).parameter_count;
   options.failure_timeout = muster::Duration::Millis(flags.failure_timeout_ms);
   if (!flags.checkpoint_dir.empty()) {
     options.checkpoint_directory = std::filesystem::absolute(flags.checkpoint_dir).string();
@@ -137,8 +166,35 @@ WorkerOptions OptionsOf(const Flags& flags, const TextCorpus& corpus, const Char
   options.checkpoint_every = flags.checkpoint_every;
   options.checkpoint_keep = flags.checkpoint_keep;
   options.checkpoint_keep_every = flags.checkpoint_keep_every;
+  if (!flags.backend.empty()) options.backend = flags.backend;
   options.leave_on_sigterm = true;
   return options;
+}
+
+// The GPU to train on; null: the CPU.
+Result<std::shared_ptr<Device>> DeviceOf(const Flags& flags) {
+  if (flags.device == "cpu") return std::shared_ptr<Device>();
+  Result<std::shared_ptr<Device>> device = muster::OpenDevice(flags.gpu);
+  if (device.ok()) return device;
+  if (flags.device == "cuda") {
+    return Status(device.status().code(), "--device cuda: " + device.status().message());
+  }
+  std::fprintf(stderr, "char_lm: trains on the CPU: %s\n", device.status().message().c_str());
+  return std::shared_ptr<Device>();
+}
+
+Result<std::unique_ptr<Trainer>> TrainerOf(const Flags& flags, const ModelShape& shape,
+                                           std::shared_ptr<Device> device, const TextCorpus& corpus,
+                                           TrainingState& state) {
+  TrainerOptions options;
+  options.shape = shape;
+  options.seed = flags.seed;
+  options.adam.learning_rate = flags.learning_rate;
+  options.sharded = flags.sharded;
+  options.samples_at_once = std::clamp<std::int64_t>(
+      flags.batch / std::max(1, flags.micro_batches) + 1, 1, corpus.samples(flags.context));
+  if (device != nullptr) return MakeCudaTrainer(std::move(device), options, corpus, state);
+  return std::unique_ptr<Trainer>(std::make_unique<HostTrainer>(options, corpus, state));
 }
 
 int Train(const Flags& flags) {
@@ -152,33 +208,29 @@ int Train(const Flags& flags) {
                                         " characters, which --context leaves no sample of"));
   }
 
-  CharModel model({.vocabulary = corpus->vocabulary(),
-                   .context = flags.context,
-                   .embedding = flags.embedding,
-                   .hidden = flags.hidden});
-  std::vector<float> weights(static_cast<std::size_t>(model.parameter_count()));
-  std::vector<float> gradient(weights.size());
-  model.Initialize(flags.seed, weights);
-
+  const ModelShape shape{.vocabulary = corpus->vocabulary(),
+                         .context = flags.context,
+                         .embedding = flags.embedding,
+                         .hidden = flags.hidden};
+  const Result<std::shared_ptr<Device>> device = DeviceOf(flags);
+  if (!device.ok()) return Fail(device.status());
+  WorkerOptions options = OptionsOf(flags, *corpus, shape);
+  options.device = *device;
   TrainingState state;
-  Optimizer optimizer(state, weights, flags);
-  Result<Worker> worker = Worker::Join(OptionsOf(flags, *corpus, model), state);  // (3)
+  const Result<std::unique_ptr<Trainer>> trainer = TrainerOf(flags, shape, *device, *corpus, state);
+  if (!trainer.ok()) return Fail(trainer.status());
+  Result<Worker> worker = Worker::Join(options, state);  // (3)
   if (!worker.ok()) return Fail(worker.status());
 
   double loss = 0;
   while (TrainingStep* step = worker->BeginStep()) {  // (4) a failure is a step that comes again
     for (const MicroBatch& batch : step->micro_batches()) {
-      std::ranges::fill(gradient, 0.F);
-      double batch_loss = 0;
-      for (const std::int64_t sample : batch.samples()) {
-        batch_loss += model.AddGradient(weights, corpus->Window(sample, flags.context), gradient);
-      }
-      const auto count = static_cast<double>(batch.samples().size());
-      step->Add(batch, gradient, {.loss = batch_loss, .weight = count});
+      const Status added = (*trainer)->Add(*step, batch);
+      if (!added.ok()) return Fail(added);
     }
     if (!step->Reduce()) continue;
     const Outcome outcome = step->Commit();
-    if (outcome == Outcome::kApply) optimizer.Apply(*step);
+    if (outcome == Outcome::kApply) (*trainer)->Apply(*step);
     if (outcome == Outcome::kVoid) continue;
 
     loss = step->loss();
@@ -195,8 +247,11 @@ int Train(const Flags& flags) {
     std::printf("done: the job ended without a step of this worker\n");
     return 0;
   }
+  const Result<std::vector<float>> weights = (*trainer)->Weights();
+  if (!weights.ok()) return Fail(weights.status());
   std::printf("done at step %lld, loss %.4f, weights %s\n",
-              static_cast<long long>(worker->committed().value()), loss, DigestOf(weights).c_str());
+              static_cast<long long>(worker->committed().value()), loss,
+              DigestOf(*weights).c_str());
   return 0;
 }
 
@@ -222,6 +277,14 @@ int Main(int argc, char** argv) {
   std::string optimizer = "replicated";
   app.add_option("--optimizer", optimizer, "Its state: whole on every worker, or cut over them")
       ->check(CLI::IsMember({"replicated", "sharded"}));
+  app.add_option("--device", flags.device, "What computes; auto: a GPU if there is one")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
+  app.add_option("--gpu", flags.gpu, "The number of its GPU among those that a worker sees")
+      ->envname("LOCAL_RANK")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--backend", flags.backend,
+                 "What carries gradients between GPUs: auto, nccl or tcp; MUSTER_BACKEND otherwise")
+      ->check(CLI::IsMember({"auto", "nccl", "tcp"}));
   app.add_option("--checkpoint-dir", flags.checkpoint_dir, "Needed by --optimizer sharded");
   app.add_option("--checkpoint-every", flags.checkpoint_every, "Steps; 0: only the needed ones");
   app.add_option("--checkpoint-keep", flags.checkpoint_keep, "The newest ones, that stay")

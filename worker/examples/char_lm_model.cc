@@ -52,7 +52,7 @@ void BackwardDense(const float* parameters, std::span<const float> in,
 
 }  // namespace
 
-CharModel::CharModel(const ModelShape& shape) : shape_(shape) {
+ModelLayout::ModelLayout(const ModelShape& shape) {
   MUSTER_CHECK(shape.vocabulary > 0 && shape.context > 0 && shape.embedding > 0 && shape.hidden > 0,
                "every extent of the model is at least 1");
   const auto vocabulary = static_cast<std::size_t>(shape.vocabulary);
@@ -61,25 +61,30 @@ CharModel::CharModel(const ModelShape& shape) : shape_(shape) {
   const std::array<std::size_t, 4> widths = {static_cast<std::size_t>(shape.context) * embedding,
                                              hidden, hidden, vocabulary};
   std::size_t offset = vocabulary * embedding;
-  for (std::size_t l = 0; l < layers_.size(); ++l) {
-    layers_[l] = {.offset = offset, .inputs = widths[l], .outputs = widths[l + 1]};
-    offset += (widths[l] + 1) * widths[l + 1];
-    input_[l].resize(widths[l]);
-    input_gradient_[l].resize(widths[l]);
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    layers[l] = {.offset = offset, .inputs = widths[l], .outputs = widths[l + 1]};
+    offset += layers[l].size();
   }
-  output_.resize(vocabulary);
-  parameter_count_ = static_cast<std::int64_t>(offset);
+  parameter_count = static_cast<std::int64_t>(offset);
+}
+
+CharModel::CharModel(const ModelShape& shape) : shape_(shape), layout_(shape) {
+  for (std::size_t l = 0; l < layout_.layers.size(); ++l) {
+    input_[l].resize(layout_.layers[l].inputs);
+    input_gradient_[l].resize(layout_.layers[l].inputs);
+  }
+  output_.resize(layout_.layers.back().outputs);
 }
 
 void CharModel::Initialize(std::uint64_t seed, std::span<float> weights) const {
-  MUSTER_CHECK(std::ssize(weights) == parameter_count_, "weights of another model");
+  MUSTER_CHECK(std::ssize(weights) == layout_.parameter_count, "weights of another model");
   muster::Prng random(seed);
   const auto fill = [&random](std::span<float> part, double spread) {
     for (float& w : part) w = static_cast<float>((2 * random.Unit() - 1) * spread);
   };
   std::ranges::fill(weights, 0.F);
-  fill(weights.first(layers_[0].offset), 0.5);
-  for (const Dense& layer : layers_) {
+  fill(weights.first(layout_.layers[0].offset), 0.5);
+  for (const ModelLayout::Dense& layer : layout_.layers) {
     // Glorot and Bengio 2010.
     const auto fans = static_cast<double>(layer.inputs + layer.outputs);
     fill(weights.subspan(layer.offset, layer.inputs * layer.outputs), std::sqrt(6 / fans));
@@ -93,16 +98,16 @@ std::span<T> CharModel::Embedding(std::span<T> flat, Symbol symbol) const {
 }
 
 double CharModel::Forward(std::span<const float> weights, std::span<const Symbol> window) {
-  MUSTER_CHECK(std::ssize(weights) == parameter_count_, "weights of another model");
+  MUSTER_CHECK(std::ssize(weights) == layout_.parameter_count, "weights of another model");
   MUSTER_CHECK(std::ssize(window) == shape_.context + 1, "a window is the context and one more");
   auto place = input_[0].begin();
   for (const Symbol symbol : window.first(window.size() - 1)) {
     place = std::ranges::copy(Embedding(weights, symbol), place).out;
   }
-  for (std::size_t l = 0; l < layers_.size(); ++l) {
-    std::vector<float>& out = l + 1 < layers_.size() ? input_[l + 1] : output_;
-    ForwardDense(weights.data() + layers_[l].offset, input_[l], out);
-    if (l + 1 < layers_.size()) {
+  for (std::size_t l = 0; l < layout_.layers.size(); ++l) {
+    std::vector<float>& out = l + 1 < layout_.layers.size() ? input_[l + 1] : output_;
+    ForwardDense(weights.data() + layout_.layers[l].offset, input_[l], out);
+    if (l + 1 < layout_.layers.size()) {
       for (float& x : out) x = std::tanh(x);
     }
   }
@@ -129,11 +134,11 @@ double CharModel::AddGradient(std::span<const float> weights, std::span<const Sy
                               std::span<float> gradient) {
   MUSTER_CHECK(gradient.size() == weights.size(), "gradient of another model");
   const double loss = Forward(weights, window);
-  for (std::size_t l = layers_.size(); l-- > 0;) {
+  for (std::size_t l = layout_.layers.size(); l-- > 0;) {
     const std::vector<float>& out_gradient =
-        l + 1 < layers_.size() ? input_gradient_[l + 1] : output_;
-    BackwardDense(weights.data() + layers_[l].offset, input_[l], out_gradient,
-                  gradient.data() + layers_[l].offset, input_gradient_[l]);
+        l + 1 < layout_.layers.size() ? input_gradient_[l + 1] : output_;
+    BackwardDense(weights.data() + layout_.layers[l].offset, input_[l], out_gradient,
+                  gradient.data() + layout_.layers[l].offset, input_gradient_[l]);
     if (l > 0) {
       // Through the tanh that made this layer's input.
       for (std::size_t i = 0; i < input_[l].size(); ++i) {
@@ -150,19 +155,24 @@ double CharModel::AddGradient(std::span<const float> weights, std::span<const Sy
   return loss;
 }
 
+AdamNumbers Adam::Numbers(std::int64_t step) const {
+  const auto k = static_cast<double>(step);
+  return {.learning_rate = learning_rate,
+          .beta1 = beta1,
+          .beta2 = beta2,
+          .epsilon = epsilon,
+          .correction1 = static_cast<float>(1 - std::pow(static_cast<double>(beta1), k)),
+          .correction2 = static_cast<float>(1 - std::pow(static_cast<double>(beta2), k))};
+}
+
 void Adam::Apply(std::int64_t step, float scale, std::span<const float> gradient,
                  std::span<float> weights, std::span<float> m, std::span<float> v) const {
   MUSTER_CHECK(
       gradient.size() == weights.size() && m.size() == weights.size() && v.size() == weights.size(),
       "the optimizer's arrays have one size");
-  const auto k = static_cast<double>(step);
-  const auto correction1 = static_cast<float>(1 - std::pow(static_cast<double>(beta1), k));
-  const auto correction2 = static_cast<float>(1 - std::pow(static_cast<double>(beta2), k));
+  const AdamNumbers numbers = Numbers(step);
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    const float g = gradient[i] * scale;
-    m[i] = beta1 * m[i] + (1 - beta1) * g;
-    v[i] = beta2 * v[i] + (1 - beta2) * g * g;
-    weights[i] -= learning_rate * (m[i] / correction1) / (std::sqrt(v[i] / correction2) + epsilon);
+    AdamUpdate(numbers, gradient[i] * scale, weights[i], m[i], v[i]);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "worker/examples/char_lm_math.h"
 #include "worker/examples/text_corpus.h"
 
 namespace char_lm {
@@ -23,6 +24,24 @@ struct ModelShape {
   int hidden = 128;     // units of each of the two hidden layers
 };
 
+// Where the weights lie in the flat array: the embeddings [vocabulary][embedding], then the layers
+// in the order of the forward pass.
+struct ModelLayout {
+  // A matrix [inputs][outputs], then `outputs` biases.
+  struct Dense {
+    std::size_t offset = 0;
+    std::size_t inputs = 0;
+    std::size_t outputs = 0;
+    [[nodiscard]] std::size_t size() const { return (inputs + 1) * outputs; }
+  };
+
+  // REQUIRES: all extents are at least 1.
+  explicit ModelLayout(const ModelShape& shape);
+
+  std::array<Dense, 3> layers;
+  std::int64_t parameter_count = 0;
+};
+
 // One thread at a time per model: it keeps the activations of the sample at hand.
 class CharModel {
  public:
@@ -31,7 +50,7 @@ class CharModel {
 
   [[nodiscard]] const ModelShape& shape() const { return shape_; }
   // Length of the flat array of weights.
-  [[nodiscard]] std::int64_t parameter_count() const { return parameter_count_; }
+  [[nodiscard]] std::int64_t parameter_count() const { return layout_.parameter_count; }
 
   // Random weights, scaled so that activations keep their size; biases are zero. A pure function of
   // `seed`. REQUIRES: weights.size() == parameter_count()
@@ -47,13 +66,6 @@ class CharModel {
   double Loss(std::span<const float> weights, std::span<const Symbol> window);
 
  private:
-  // A dense layer's place in the flat array: a matrix [inputs][outputs], then `outputs` biases.
-  struct Dense {
-    std::size_t offset = 0;
-    std::size_t inputs = 0;
-    std::size_t outputs = 0;
-  };
-
   // The part of a flat array that belongs to the embedding of `symbol`.
   template <class T>
   std::span<T> Embedding(std::span<T> flat, Symbol symbol) const;
@@ -61,8 +73,7 @@ class CharModel {
   double Forward(std::span<const float> weights, std::span<const Symbol> window);
 
   ModelShape shape_;
-  std::array<Dense, 3> layers_;
-  std::int64_t parameter_count_ = 0;
+  ModelLayout layout_;
 
   // Activations of the sample at hand: the input of each layer, and the logits.
   std::array<std::vector<float>, 3> input_;
@@ -78,6 +89,9 @@ struct Adam {
   float beta1 = 0.9F;
   float beta2 = 0.999F;
   float epsilon = 1e-8F;
+
+  // What is the same for all elements of the update `step`, which counts from 1.
+  [[nodiscard]] AdamNumbers Numbers(std::int64_t step) const;
 
   // One update; `step` counts from 1, `scale` is applied to the gradient first.
   // REQUIRES: all spans have the same size.

@@ -48,7 +48,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Planting{Mutant::kAppliedNotPrepared, "1 failed call"},
                     Planting{Mutant::kLeastCommitted, "1 failed call"},
                     Planting{Mutant::kReadyBeforeAbort, "1 failed call"},
-                    Planting{Mutant::kCommitAnyPrepared, "sharded, 1 failed call"}),
+                    Planting{Mutant::kCommitAnyPrepared, "sharded, 1 failed call"},
+                    Planting{Mutant::kGroupIdStale, "nccl, 1 failed call, 1 kill"}),
     [](const auto& param) {
       std::string name(MutantTable()[static_cast<std::size_t>(param.param.mutant)].name);
       std::erase(name, '-');

@@ -14,12 +14,14 @@ struct Case {
   Budget budget;
   bool sharded = false;
   bool from_start = true;
+  Backend backend = Backend::kTcp;
 };
 
 ExploreOptions OptionsOf(const Case& c) {
   ExploreOptions options = ExploreOptions::Small(c.workers);
   options.budget = c.budget;
   options.job.sharded = c.sharded;
+  options.job.backend = c.backend;
   options.from_start = c.from_start;
   return options;
 }
@@ -39,10 +41,13 @@ TEST_P(ExploreTest, EveryPromiseHoldsInEveryState) {
   RecordProperty("states", static_cast<int>(result.states));
   RecordProperty("transitions", static_cast<int>(result.transitions));
   // Fewer would mean that the faults are not tried.
-  const ExploreResult calm =
-      Explorer(
-          OptionsOf({"calm", GetParam().workers, {}, GetParam().sharded, GetParam().from_start}))
-          .Run();
+  const ExploreResult calm = Explorer(OptionsOf({"calm",
+                                                 GetParam().workers,
+                                                 {},
+                                                 GetParam().sharded,
+                                                 GetParam().from_start,
+                                                 GetParam().backend}))
+                                 .Run();
   EXPECT_TRUE(calm.complete);
   EXPECT_GT(result.states, calm.states);
 }
@@ -59,6 +64,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ShardedLeave", 2, {.leaves = 1}, true}, Case{"FailedCall", 2, {.failures = 1}},
         Case{"ShardedFailedCall", 2, {.failures = 1}, true, false},
         Case{"ShardedKill", 2, {.kills = 1}, true, false},
+        Case{"NcclCut", 2, {.cuts = 1}, false, true, Backend::kNccl},
+        Case{"NcclCrash", 2, {.coordinator_crashes = 1}, false, true, Backend::kNccl},
         Case{"ThreeWorkersCrash", 3, {.coordinator_crashes = 1}, false, false}),
     [](const auto& param) { return std::string(param.param.name); });
 

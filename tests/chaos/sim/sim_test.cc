@@ -19,17 +19,19 @@ TEST(SimTest, PromisesHoldUnderFaults) {
     EXPECT_EQ(result.violation, "") << options.ToString();
     sum.reforms += result.reforms;
     sum.rollbacks += result.rollbacks;
+    sum.group_ids += result.group_ids;
     for (std::size_t k = 0; k < sum.faults.size(); ++k) sum.faults[k] += result.faults[k];
   }
   // Otherwise the faults do not reach what they are there for.
   EXPECT_GT(sum.reforms, static_cast<std::int64_t>(2 * kSeeds));
   EXPECT_GT(sum.rollbacks, 20);
+  EXPECT_GT(sum.group_ids, static_cast<std::int64_t>(kSeeds / 2));
   for (int k = 0; k < kFaultKinds; ++k) {
     EXPECT_GT(sum.faults[static_cast<std::size_t>(k)], 0) << NameOf(static_cast<FaultKind>(k));
   }
 }
 
-// Each of these has once shown a fault of the cores.
+// Each of these has once shown a fault of the cores, in a job over TCP.
 TEST(SimTest, SeedsThatOnceFailedPass) {
   std::ifstream file(std::string(MUSTER_SOURCE_DIR) + "/tests/chaos/sim/kept_seeds.txt");
   ASSERT_TRUE(file.good());
@@ -40,8 +42,11 @@ TEST(SimTest, SeedsThatOnceFailedPass) {
     std::uint64_t seed = 0;
     if (line.starts_with('#') || !(words >> seed)) continue;
     ++seeds;
-    const Options options = Options::Draw(seed);
-    EXPECT_EQ(World(options).Run().violation, "") << line << "\n" << options.ToString();
+    Options options = Options::Draw(seed);
+    for (const Backend backend : {Backend::kTcp, Backend::kNccl}) {
+      options.backend = backend;
+      EXPECT_EQ(World(options).Run().violation, "") << line << "\n" << options.ToString();
+    }
   }
   EXPECT_GT(seeds, 0);
 }

@@ -118,6 +118,7 @@ TEST(Difference, EachFieldIsNamedWithBothValues) {
       {"failure-timeout", [](JobSpec& s) { s.failure_timeout = Duration::Seconds(3); }},
       {"checkpoint directory:  there, /x here", [](JobSpec& s) { s.checkpoint_directory = "/x"; }},
       {"checkpoint-every: 0 there, 5 here", [](JobSpec& s) { s.checkpoint_every = 5; }},
+      {"backend: tcp there, nccl here", [](JobSpec& s) { s.backend = Backend::kNccl; }},
       {"checkpoint-keep: 3 there, 4 here", [](JobSpec& s) { s.checkpoint_keep = 4; }},
       {"checkpoint-keep-every: 0 there, 50 here", [](JobSpec& s) { s.checkpoint_keep_every = 50; }},
       {"number of tensors: 1 there, 0 here", [](JobSpec& s) { s.tensors.clear(); }},

@@ -247,6 +247,18 @@ Rank Scenario::RankOf(const std::string& name, const Puppet& in) const {
   return Rank(-1);
 }
 
+void Scenario::GroupId(const Words& words) {
+  for (const std::string& name : Workers(words)) {
+    Puppet& puppet = Get(name);
+    muster::GroupId group;
+    group.generation = Generation(words.Number("for", puppet.forming.value()));
+    const auto id = words.options.find("id");
+    group.id = id == words.options.end() ? fmt::format("id-{}-g{}", name, group.generation.value())
+                                         : id->second;
+    Send(puppet, group);
+  }
+}
+
 void Scenario::FormFailed(const Words& words) {
   Puppet& puppet = Get(words.names.at(0));
   muster::FormFailed failed;

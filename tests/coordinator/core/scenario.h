@@ -15,6 +15,7 @@
 // - beat a: with step=N, ops=N, waiting, skips=N, phase=30s, stage=forming.
 // - step N a b …: they committed step N and say so.
 // - ready a …: with committed=N, open=N, prepared=apply|skip, wishes=ckpt,reform, lost, for=N.
+// - groupid a [id=TEXT] [for=N]: the id of the generation being formed, by default "id-a-gN".
 // - formfailed a [peer=b] [bad] [contradicts]; opfailed a [peer=b].
 // - shard STEP a …; shardfailed STEP a; manifest STEP [failed]; removed STEP
 //   [pinned].
@@ -69,6 +70,7 @@ class Scenario {
   void Job(const Words& words);
   void Hello(const Words& words);
   void Ready(const Words& words);
+  void GroupId(const Words& words);
   void FormFailed(const Words& words);
   void OperationFailed(const Words& words);
   void Beat(const Words& words);

@@ -22,6 +22,8 @@ bool Scenario::WorkerCommand(const Words& words) {
     Hello(words);
   } else if (verb == "ready") {
     Ready(words);
+  } else if (verb == "groupid") {
+    GroupId(words);
   } else if (verb == "formfailed") {
     FormFailed(words);
   } else if (verb == "opfailed") {

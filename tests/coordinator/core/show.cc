@@ -130,6 +130,9 @@ std::string Show(const Message& message) {
     return fmt::format("interrupt g{} {}", m->generation.value(), Name(m->cause));
   }
   if (const auto* m = std::get_if<Assign>(&message)) return "assign " + Text(*m->record);
+  if (const auto* m = std::get_if<GroupId>(&message)) {
+    return fmt::format("group id {} of g{}", m->id, m->generation.value());
+  }
   if (const auto* m = std::get_if<Start>(&message)) {
     return fmt::format("start g{}", m->generation.value());
   }

@@ -117,11 +117,9 @@ MUSTER_DOUBLE_EXPORT cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid,
     return cudaSuccess;
   }
   std::vector<std::uint64_t> values;
-  for (int i = 0; i < twin->parameters; ++i) {
+  for (std::size_t i = 0; i < twin->parameters; ++i) {
     values.push_back(Memory::Get().Translate(*static_cast<const std::uint64_t*>(arguments[i])));
   }
-  streams.Put(stream, [twin, values = std::move(values), blocks = grid.x, threads = block.x] {
-    twin->run(values.data(), blocks, threads);
-  });
+  streams.Put(stream, [twin, values = std::move(values)] { twin->run(values.data()); });
   return cudaSuccess;
 }

@@ -56,6 +56,7 @@ class LocalCluster {
     options.job = "job";
     options.node = "node";
     options.record_directory = directory_;
+    options.flight_directory = directory_;
     options.steps = steps;
     options.min_workers = min_workers;
     options.max_workers = max_workers;

@@ -1,6 +1,8 @@
-// State from rank 0, from live memory and from checkpoints, over real communicators.
+// State from rank 0, from live memory and from checkpoints, over real communicators; on the host
+// and on devices.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -11,6 +13,8 @@
 
 #include "checkpoint/posix_file_system.h"
 #include "checkpoint/writer.h"
+#include "tests/worker/client/state_node.h"
+#include "tests/worker/client/straight_communicator.h"
 #include "worker/client/snapshot.h"
 #include "worker/client/state_table.h"
 #include "worker/client/state_transfer.h"
@@ -18,94 +22,6 @@
 
 namespace muster::worker {
 namespace {
-
-constexpr std::int64_t kRows = 7;
-constexpr std::int64_t kColumns = 5;
-
-// One process: a replicated tensor, one cut along each dimension, one cut flat and tied to another
-// name, and a derived one.
-class Node {
- public:
-  explicit Node(const char* model = "model")
-      : model_(10), full_(kRows * kColumns), initial_(kRows * kColumns) {
-    for (std::size_t i = 0; i < initial_.size(); ++i) initial_[i] = static_cast<float>(i);
-    Add(TensorKind::kReplicated, model, {10}, -1)->memory =
-        std::as_writable_bytes(std::span(model_));
-    weights_ = Add(TensorKind::kSharded, "weights", {kRows, kColumns}, 0);
-    weights_->initial = std::as_bytes(std::span(initial_));
-    columns_ = Add(TensorKind::kSharded, "columns", {kRows, kColumns}, 1);
-    columns_->fill = *EncodeElement(DType::kFloat32, 2);
-    flat_ = Add(TensorKind::kSharded, "flat", {kRows, kColumns}, kFlat);
-    flat_->initial = weights_->initial;
-    Add(TensorKind::kAlias, "tied", {kRows, kColumns}, kFlat)->spec.alias_of = "flat";
-    auto full = Add(TensorKind::kDerived, "full", {kRows, kColumns}, -1);
-    full->memory = std::as_writable_bytes(std::span(full_));
-    full->from = weights_;
-  }
-  Node(const Node&) = delete;
-  Node& operator=(const Node&) = delete;
-
-  StateTable& table() { return table_; }
-  std::vector<float>& model() { return model_; }
-  const std::vector<float>& full() const { return full_; }
-
-  static std::span<float> Elements(TensorSlot& slot) {
-    const std::span<std::byte> raw = slot.held.span();
-    return {reinterpret_cast<float*>(raw.data()), raw.size() / sizeof(float)};
-  }
-  // Each element becomes a function of its place and of `salt`.
-  void Scribble(float salt) {
-    for (std::size_t i = 0; i < model_.size(); ++i) model_[i] = salt + static_cast<float>(i);
-    for (TensorSlot* slot : {weights_.get(), columns_.get(), flat_.get()}) {
-      ForEach(*slot,
-              [&](std::int64_t place, float& value) { value = salt + static_cast<float>(place); });
-    }
-  }
-  void ExpectScribbled(float salt) {
-    for (std::size_t i = 0; i < model_.size(); ++i) {
-      ASSERT_EQ(model_[i], salt + static_cast<float>(i));
-    }
-    for (TensorSlot* slot : {weights_.get(), columns_.get(), flat_.get()}) {
-      ForEach(*slot, [&](std::int64_t place, const float& value) {
-        ASSERT_EQ(value, salt + static_cast<float>(place)) << slot->spec.name << " " << place;
-      });
-    }
-  }
-  void ExpectInitial() {
-    for (const float value : model_) ASSERT_EQ(value, 1);
-    for (TensorSlot* slot : {weights_.get(), flat_.get()}) {
-      ForEach(*slot, [](std::int64_t place, const float& value) {
-        ASSERT_EQ(value, static_cast<float>(place));
-      });
-    }
-    ForEach(*columns_, [](std::int64_t, const float& value) { ASSERT_EQ(value, 2); });
-  }
-
- private:
-  std::shared_ptr<TensorSlot> Add(TensorKind kind, const char* name, Shape shape, int cut) {
-    auto slot = std::make_shared<TensorSlot>();
-    slot->kind = kind;
-    slot->spec = {name, DType::kFloat32, std::move(shape), cut};
-    table_.Add(slot);
-    return slot;
-  }
-  static void ForEach(TensorSlot& slot, const std::function<void(std::int64_t, float&)>& visit) {
-    const std::span<float> elements = Elements(slot);
-    std::size_t at = 0;
-    for (const Box& box : slot.boxes) {
-      for (std::int64_t row = box.ranges[0].lo; row < box.ranges[0].hi; ++row) {
-        for (std::int64_t column = box.ranges[1].lo; column < box.ranges[1].hi; ++column) {
-          visit(row * kColumns + column, elements[at++]);
-        }
-      }
-    }
-    ASSERT_EQ(at, elements.size());
-  }
-
-  StateTable table_;
-  std::vector<float> model_, full_, initial_;
-  std::shared_ptr<TensorSlot> weights_, columns_, flat_;
-};
 
 GenerationRecord RecordOf(std::int64_t generation, RestoreSource source,
                           const std::vector<std::int32_t>& previous, std::int32_t base_size) {
@@ -122,14 +38,22 @@ GenerationRecord RecordOf(std::int64_t generation, RestoreSource source,
   return record;
 }
 
-class Transfer : public testing::Test {
+class Transfer : public ::testing::TestWithParam<NodeLayout> {
  protected:
   Transfer() {
-    std::string pattern = testing::TempDir() + "muster-transfer-XXXXXX";
+    std::string pattern = ::testing::TempDir() + "muster-transfer-XXXXXX";
     root_ = ::mkdtemp(pattern.data());
   }
   ~Transfer() override { std::filesystem::remove_all(root_); }
 
+  [[nodiscard]] static std::unique_ptr<Node> MakeNode(const char* model = "model") {
+    return std::make_unique<Node>(GetParam(), model);
+  }
+  [[nodiscard]] static std::vector<std::unique_ptr<Node>> MakeNodes(std::size_t count) {
+    std::vector<std::unique_ptr<Node>> nodes;
+    for (std::size_t i = 0; i < count; ++i) nodes.push_back(MakeNode());
+    return nodes;
+  }
   // Forms `record` among `nodes`, by rank, and adopts its cut.
   std::vector<RestoreReport> Form(const std::vector<Node*>& nodes, const GenerationRecord& record,
                                   bool adopt = true) {
@@ -142,13 +66,18 @@ class Transfer : public testing::Test {
     });
     return reports;
   }
-  static void OnAll(const std::vector<Node*>& nodes,
-                    const std::function<void(std::size_t, Communicator&)>& body) {
+  void OnAll(const std::vector<Node*>& nodes,
+             const std::function<void(std::size_t, Communicator&)>& body) {
     auto group = MakeLocalGroup(static_cast<std::int32_t>(nodes.size()), Duration::Seconds(60));
     ASSERT_TRUE(group.ok());
     std::vector<std::jthread> threads;
     for (std::size_t r = 0; r < nodes.size(); ++r) {
-      threads.emplace_back([&, r] { body(r, *(*group)[r]); });
+      threads.emplace_back([&, r] {
+        if (!nodes[r]->straight()) return body(r, *(*group)[r]);
+        StraightCommunicator communicator(*(*group)[r], *nodes[r]->device());
+        body(r, communicator);
+        taken_ += communicator.taken();
+      });
     }
   }
   static void ExpectOk(const std::vector<RestoreReport>& reports) {
@@ -171,8 +100,11 @@ class Transfer : public testing::Test {
           record.tensors, {}};
       checkpoint::IoPool pool(2);
       checkpoint::AlignedBuffer data;
-      EXPECT_TRUE(TakeSnapshot(nodes[r]->table(), plan, pool, &data).ok());
+      std::shared_ptr<Fence> ready;
+      EXPECT_TRUE(TakeSnapshot(nodes[r]->table(), plan, pool, &data, &ready).ok());
       nodes[r]->Scribble(-7);  // the copy must not change any more
+      nodes[r]->Finish();
+      EXPECT_TRUE(ready == nullptr || ready->Passed().value());
       auto file = checkpoint::WriteShard(fs_, root_, plan, data, pool);
       EXPECT_TRUE(file.ok()) << file.status().ToString();
       record.files.push_back(*file);
@@ -181,17 +113,18 @@ class Transfer : public testing::Test {
     return record;
   }
 
+  std::atomic<int> taken_ = 0;  // buffers on a device that communicators were given
   checkpoint::PosixFileSystem fs_;
   std::string root_;
 };
 
-TEST_F(Transfer, InitialValuesAreThoseOfRankZero) {
+TEST_P(Transfer, InitialValuesAreThoseOfRankZero) {
   for (const std::int32_t size : {1, 2, 4, 9}) {
-    std::vector<std::unique_ptr<Node>> owned;
+    const auto owned = MakeNodes(static_cast<std::size_t>(size));
     std::vector<Node*> nodes;
-    for (std::int32_t r = 0; r < size; ++r) {
-      nodes.push_back(owned.emplace_back(std::make_unique<Node>()).get());
-      nodes.back()->model().assign(10, static_cast<float>(1 + r));
+    for (const auto& node : owned) {
+      nodes.push_back(node.get());
+      node->SetModel(std::vector<float>(Node::kModel, static_cast<float>(nodes.size())));
     }
     ExpectOk(Form(
         nodes, RecordOf(1, RestoreSource::kInitial, std::vector<std::int32_t>(nodes.size()), 0)));
@@ -199,21 +132,20 @@ TEST_F(Transfer, InitialValuesAreThoseOfRankZero) {
   }
 }
 
-TEST_F(Transfer, AfterTrainingInitialValuesAreNotMadeUp) {
-  Node node;
-  node.table().MarkTrained();
-  const auto reports = Form({&node}, RecordOf(1, RestoreSource::kInitial, {0}, 0));
+TEST_P(Transfer, AfterTrainingInitialValuesAreNotMadeUp) {
+  const auto node = MakeNode();
+  node->table().MarkTrained();
+  const auto reports = Form({node.get()}, RecordOf(1, RestoreSource::kInitial, {0}, 0));
   EXPECT_EQ(reports[0].status.code(), Code::kFailedPrecondition);
   EXPECT_FALSE(reports[0].bad_checkpoint);
 }
 
 // Growth, permutation, and what a plan with all holders alive can ask for.
-TEST_F(Transfer, LiveStateMovesToTheNewCut) {
+TEST_P(Transfer, LiveStateMovesToTheNewCut) {
   const std::vector<std::vector<std::int32_t>> cases = {
       {0, 1, -1}, {1, 0}, {0, 1}, {-1, 1, 0, -1, -1}};
   for (const auto& previous : cases) {
-    std::vector<std::unique_ptr<Node>> owned;
-    for (std::size_t i = 0; i < previous.size() + 2; ++i) owned.push_back(std::make_unique<Node>());
+    const auto owned = MakeNodes(previous.size() + 2);
     std::vector<Node*> old = {owned[0].get(), owned[1].get()};
     ExpectOk(Form(old, RecordOf(1, RestoreSource::kInitial, {0, 0}, 0)));
     for (Node* node : old) node->Scribble(100);
@@ -228,36 +160,39 @@ TEST_F(Transfer, LiveStateMovesToTheNewCut) {
     ExpectOk(Form(nodes, RecordOf(3, RestoreSource::kLive, previous, 2)));
     for (Node* node : nodes) node->ExpectScribbled(100);
   }
+  EXPECT_EQ(taken_ > 0, GetParam().straight);
 }
 
-TEST_F(Transfer, ALostShardIsAnErrorNotAGuess) {
-  Node a;
-  Node b;
-  ExpectOk(Form({&a, &b}, RecordOf(1, RestoreSource::kInitial, {0, 0}, 0)));
-  const auto reports = Form({&a}, RecordOf(2, RestoreSource::kLive, {0}, 2));
+TEST_P(Transfer, ALostShardIsAnErrorNotAGuess) {
+  const auto a = MakeNode();
+  const auto b = MakeNode();
+  ExpectOk(Form({a.get(), b.get()}, RecordOf(1, RestoreSource::kInitial, {0, 0}, 0)));
+  const auto reports = Form({a.get()}, RecordOf(2, RestoreSource::kLive, {0}, 2));
   EXPECT_EQ(reports[0].status.code(), Code::kDataLoss);
 }
 
-TEST_F(Transfer, DerivedTensorsAreGatheredFromAllRanks) {
-  std::vector<std::unique_ptr<Node>> owned;
-  std::vector<Node*> nodes;
-  for (int r = 0; r < 3; ++r) nodes.push_back(owned.emplace_back(std::make_unique<Node>()).get());
+TEST_P(Transfer, DerivedTensorsAreGatheredFromAllRanks) {
+  const auto owned = MakeNodes(3);
+  const std::vector<Node*> nodes = {owned[0].get(), owned[1].get(), owned[2].get()};
   ExpectOk(Form(nodes, RecordOf(1, RestoreSource::kInitial, {0, 0, 0}, 0)));
   for (Node* node : nodes) node->Scribble(50);
   OnAll(nodes, [&](std::size_t r, Communicator& communicator) {
     EXPECT_TRUE(GatherDerived(nodes[r]->table(), communicator).ok());
   });
   for (Node* node : nodes) {
-    for (std::size_t i = 0; i < node->full().size(); ++i) {
-      EXPECT_EQ(node->full()[i], 50 + static_cast<float>(i));
-    }
+    const std::vector<float> full = node->full();
+    for (std::size_t i = 0; i < full.size(); ++i) EXPECT_EQ(full[i], 50 + static_cast<float>(i));
   }
-  EXPECT_EQ(nodes[0]->table().Digest(), nodes[2]->table().Digest());
+  Node same;  // on the host
+  same.SetModel(nodes[0]->model());
+  same.SetFull(nodes[0]->full());
+  for (Node* node : nodes) EXPECT_EQ(node->table().Digest().value(), same.table().Digest().value());
+  same.SetModel(std::vector<float>(Node::kModel));
+  EXPECT_NE(nodes[0]->table().Digest().value(), same.table().Digest().value());
 }
 
-TEST_F(Transfer, CheckpointsLoadAtAnyWorldSizeAndBadOnesAreNamed) {
-  std::vector<std::unique_ptr<Node>> owned;
-  for (int r = 0; r < 6; ++r) owned.push_back(std::make_unique<Node>());
+TEST_P(Transfer, CheckpointsLoadAtAnyWorldSizeAndBadOnesAreNamed) {
+  const auto owned = MakeNodes(6);
   std::vector<Node*> four = {owned[0].get(), owned[1].get(), owned[2].get(), owned[3].get()};
   ExpectOk(Form(four, RecordOf(1, RestoreSource::kInitial, {0, 0, 0, 0}, 0)));
   for (Node* node : four) node->Scribble(9);
@@ -286,7 +221,7 @@ TEST_F(Transfer, CheckpointsLoadAtAnyWorldSizeAndBadOnesAreNamed) {
     std::vector<std::unique_ptr<Node>> others;
     std::vector<Node*> strangers;
     for (std::size_t r = 0; r < size; ++r) {
-      strangers.push_back(others.emplace_back(std::make_unique<Node>("other")).get());
+      strangers.push_back(others.emplace_back(MakeNode("other")).get());
     }
     for (const RestoreReport& report : Form(strangers, record)) {
       EXPECT_EQ(report.status.code(), Code::kInvalidArgument);
@@ -299,6 +234,15 @@ TEST_F(Transfer, CheckpointsLoadAtAnyWorldSizeAndBadOnesAreNamed) {
     EXPECT_TRUE(Form(nodes, record)[0].bad_checkpoint);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Transfer,
+                         ::testing::Values(kOnHost, NodeLayout{"Device", kAllTensors, false},
+                                           NodeLayout{"DeviceStraight", kAllTensors, true},
+                                           NodeLayout{"Mixed", {"weights", "flat"}, false},
+                                           NodeLayout{
+                                               "MixedStraight", {"model", "columns", "full"}, true},
+                                           NodeLayout{"PartsStraight", {"weights"}, true}),
+                         [](const auto& param) { return param.param.name; });
 
 }  // namespace
 }  // namespace muster::worker

@@ -186,10 +186,12 @@ class SessionHarness {
   }
   void Forget() { sent_.clear(); }
   bool TakeAbort() { return std::exchange(abort_, false); }
+  bool TakeWake() { return std::exchange(wake_, false); }
   bool TakeClose() { return std::exchange(close_, false); }
   [[nodiscard]] bool dialing() const { return dial_.has_value(); }
 
   [[nodiscard]] Session& session() { return session_; }
+  [[nodiscard]] const Session& session() const { return session_; }
   [[nodiscard]] Directive next() const { return session_.Next(now_); }
   [[nodiscard]] std::optional<Outcome> decided() const { return session_.Decided(now_); }
   [[nodiscard]] Instant now() const { return now_; }
@@ -203,6 +205,7 @@ class SessionHarness {
     Effects effects = session_.TakeEffects();
     abort_ = abort_ || effects.abort;
     close_ = close_ || effects.close;
+    wake_ = wake_ || effects.wake;
     for (Message& message : effects.sends) sent_.push_back(std::move(message));
     if (effects.dial) dial_ = effects.dial;
     for (auto& request : effects.manifests) manifests.push_back(std::move(request));
@@ -219,6 +222,7 @@ class SessionHarness {
   std::vector<std::string> notices_;
   bool abort_ = false;
   bool close_ = false;
+  bool wake_ = false;
 };
 
 }  // namespace muster::worker

@@ -1,0 +1,140 @@
+// Gradients that are added up in the host's memory, where they come from there or from a device.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "checkpoint/digest.h"
+#include "worker/client/gradient_sum.h"
+#include "worker/collective/reduction_tree.h"
+
+namespace muster::worker {
+namespace {
+
+// How long a device may take for a copy.
+constexpr Duration kCopyLimit = Duration::Seconds(600);
+
+class HostGradientSum : public GradientSum {
+ public:
+  explicit HostGradientSum(std::int64_t elements)
+      : elements_(elements), mean_(static_cast<std::size_t>(elements)) {}
+
+  Status Open(std::shared_ptr<Communicator> communicator, std::int64_t leaves,
+              std::span<const Range> ranges) override {
+    communicator_ = std::move(communicator);
+    ranges_.assign(ranges.begin(), ranges.end());
+    const Range own = ranges_[static_cast<std::size_t>(communicator_->rank().value())];
+    if (sums_ && sums_->leaves() == leaves && sums_->range() == own) {
+      sums_->Clear();
+    } else {
+      sums_.emplace(leaves, own, elements_);
+    }
+    return {};
+  }
+  Status Add(std::int64_t leaf, std::span<const float> gradient) override {
+    return sums_->Add(leaf, gradient);
+  }
+  Status AddPart(std::int64_t, std::int64_t, DeviceSpan<const float>, DeviceStream&) override {
+    return FailedPrecondition(
+        "this worker has no device: set WorkerOptions::device to add gradients that lie on one");
+  }
+  Status Reduce() override {
+    return ReduceTree<float>(*communicator_, ranges_, *sums_, std::span<float>(mean_));
+  }
+  Result<double> Mean(double scale) override {
+    for (float& value : mean_) value = static_cast<float>(static_cast<double>(value) * scale);
+    return std::sqrt(NormSquared(mean_));
+  }
+  [[nodiscard]] std::span<float> host() override { return mean_; }
+  [[nodiscard]] DeviceSpan<float> device() override { return {}; }
+  Result<std::uint64_t> Digest() override {
+    return checkpoint::DigestOf(std::as_bytes(std::span(mean_)));
+  }
+
+ protected:
+  const std::int64_t elements_;
+  std::shared_ptr<Communicator> communicator_;
+  std::vector<Range> ranges_;
+  std::optional<PartialSums<float>> sums_;
+  std::vector<float> mean_;
+};
+
+// Parts come from a device, are put together in pinned memory, and the mean goes back.
+class StagedGradientSum final : public HostGradientSum {
+ public:
+  StagedGradientSum(std::unique_ptr<DeviceStream> stream, DeviceMemory leaf, DeviceMemory result,
+                    std::int64_t elements)
+      : HostGradientSum(elements),
+        stream_(std::move(stream)),
+        leaf_(std::move(leaf)),
+        result_(std::move(result)) {}
+
+  Status Open(std::shared_ptr<Communicator> communicator, std::int64_t leaves,
+              std::span<const Range> ranges) override {
+    missing_ = elements_;
+    return HostGradientSum::Open(std::move(communicator), leaves, ranges);
+  }
+  Status Add(std::int64_t, std::span<const float>) override {
+    return FailedPrecondition(
+        "the gradients of this worker lie on its device (WorkerOptions::device): add device "
+        "memory");
+  }
+  Status AddPart(std::int64_t leaf, std::int64_t first, DeviceSpan<const float> part,
+                 DeviceStream& stream) override {
+    const auto size = static_cast<std::int64_t>(part.size());
+    if (first < 0 || size > elements_ - first || size > missing_) {
+      return InvalidArgument(
+          fmt::format("elements [{}, {}) of a gradient of {}, of which {} are due", first,
+                      first + size, elements_, missing_));
+    }
+    const std::shared_ptr<Fence> before = stream.Record();
+    stream_->After(*before);
+    stream_->Copy(leaf_.data() + static_cast<std::size_t>(first) * sizeof(float), part.data(),
+                  part.size_bytes());
+    const std::shared_ptr<Fence> after = stream_->Record();
+    stream.After(*after);
+    missing_ -= size;
+    if (missing_ > 0) return {};
+    missing_ = elements_;
+    MUSTER_RETURN_IF_ERROR(stream_->Wait(kCopyLimit, nullptr));
+    return sums_->Add(
+        leaf, {reinterpret_cast<const float*>(leaf_.data()), static_cast<std::size_t>(elements_)});
+  }
+  Result<double> Mean(double scale) override {
+    Result<double> norm = HostGradientSum::Mean(scale);
+    if (!norm.ok()) return norm;
+    stream_->Copy(result_.data(), mean_.data(), mean_.size() * sizeof(float));
+    MUSTER_RETURN_IF_ERROR(stream_->Wait(kCopyLimit, nullptr));
+    return norm;
+  }
+  [[nodiscard]] std::span<float> host() override { return {}; }
+  [[nodiscard]] DeviceSpan<float> device() override { return result_.as<float>(); }
+
+ private:
+  const std::unique_ptr<DeviceStream> stream_;
+  const DeviceMemory leaf_;
+  const DeviceMemory result_;
+  std::int64_t missing_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientSum> MakeHostGradientSum(std::int64_t elements) {
+  return std::make_unique<HostGradientSum>(elements);
+}
+
+Result<std::unique_ptr<GradientSum>> MakeStagedGradientSum(std::shared_ptr<Device> device,
+                                                           std::int64_t elements) {
+  const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(float);
+  Result<std::unique_ptr<DeviceStream>> stream = device->MakeStream();
+  if (!stream.ok()) return stream.status();
+  Result<DeviceMemory> leaf = device->AllocatePinned(bytes);
+  if (!leaf.ok()) return leaf.status();
+  Result<DeviceMemory> result = device->Allocate(bytes);
+  if (!result.ok()) return result.status();
+  return std::unique_ptr<GradientSum>(std::make_unique<StagedGradientSum>(
+      std::move(*stream), std::move(*leaf), std::move(*result), elements));
+}
+
+}  // namespace muster::worker

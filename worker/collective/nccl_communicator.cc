@@ -1,0 +1,280 @@
+#include "worker/collective/nccl_communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "protocol/check.h"
+#include "worker/collective/fence_poll.h"
+#include "worker/collective/nccl_api.h"
+#include "worker/collective/reduce.h"
+
+namespace muster {
+namespace {
+
+// Host memory goes through staging of at most this size; also the most that one round of an
+// exchange moves.
+constexpr std::size_t kStagingBytes = std::size_t{32} << 20U;
+constexpr std::size_t kMinPieceBytes = std::size_t{256} << 10U;
+constexpr auto kSettlePause = std::chrono::microseconds(100);
+constexpr int kEagerSettles = 200;
+
+Result<ncclDataType_t> TypeOf(ElementType type) {
+  switch (type) {
+    case ElementType::kFloat32: return ncclFloat32;
+    case ElementType::kFloat64: return ncclFloat64;
+    case ElementType::kInt64: return ncclInt64;
+    case ElementType::kUInt64: return ncclUint64;
+    case ElementType::kBytes: break;
+  }
+  return Unimplemented("NCCL does not reduce bytes");
+}
+
+Result<ncclRedOp_t> OpOf(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum: return ncclSum;
+    case ReduceOp::kMax: return ncclMax;
+    case ReduceOp::kMin: return ncclMin;
+    case ReduceOp::kBitOr: break;
+  }
+  return Unimplemented("NCCL has no bitwise or");
+}
+
+std::string NameOf(const NcclGroup& group) {
+  return fmt::format("generation {}, rank {} of {}", group.generation.value(), group.rank.value(),
+                     group.world_size);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<NcclCommunicator>> NcclCommunicator::Make(std::shared_ptr<Device> device,
+                                                                 NcclGroup group,
+                                                                 NcclOptions options) {
+  MUSTER_CHECK(
+      group.world_size >= 1 && group.rank.value() >= 0 && group.rank.value() < group.world_size,
+      "a rank of the group");
+  const Result<const NcclApi*> api = NcclApi::Load();
+  if (!api.ok()) return api.status();
+  if (group.world_size > 1 && group.id.size() != kNcclIdBytes) {
+    return InvalidArgument(fmt::format("the id of an NCCL communicator has {} bytes, not {}",
+                                       kNcclIdBytes, group.id.size()));
+  }
+  Result<std::unique_ptr<DeviceStream>> stream = device->MakeStream();
+  if (!stream.ok()) return stream.status();
+  return std::shared_ptr<NcclCommunicator>(new NcclCommunicator(
+      *api, std::move(device), std::move(group), std::move(options), std::move(*stream)));
+}
+
+NcclCommunicator::NcclCommunicator(const NcclApi* api, std::shared_ptr<Device> device,
+                                   NcclGroup group, NcclOptions options,
+                                   std::unique_ptr<DeviceStream> stream)
+    : api_(api),
+      device_(std::move(device)),
+      group_(std::move(group)),
+      options_(std::move(options)),
+      stream_(std::move(stream)),
+      handle_(*api_, device_, stream_->native(), options_, NameOf(group_)) {}
+
+NcclCommunicator::~NcclCommunicator() = default;
+
+Status NcclCommunicator::Run(const std::function<Status()>& body) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (inside_) return FailedPrecondition("two threads use one communicator");
+    if (handle_.interrupted()) return Interrupted(NameOf(group_) + ": aborted");
+    inside_ = true;
+  }
+  Status status = failed_;
+  if (status.ok()) {
+    ++operations_;
+    status = body();
+    if (!status.ok()) failed_ = status;
+    // An error of the device that the abort brought about is none.
+    if (handle_.interrupted() && !status.ok()) {
+      status = Interrupted(NameOf(group_) + ": aborted");
+    }
+  }
+  {
+    const std::scoped_lock lock(mutex_);
+    inside_ = false;
+  }
+  left_.notify_all();
+  return status;
+}
+
+Duration NcclCommunicator::limit() const {
+  return warm_ ? options_.progress_deadline : options_.init_deadline;
+}
+
+Status NcclCommunicator::Settle() {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::nanoseconds(limit().nanos());
+  for (int polls = 0;; ++polls) {
+    const Result<bool> ready = handle_.Ready();
+    if (!ready.ok()) return ready.status();
+    if (*ready) return {};
+    if (polls < kEagerSettles) continue;
+    if (Clock::now() >= end) {
+      return DeadlineExceeded(
+          fmt::format("NCCL: {} after {:.1f} s ({})",
+                      connected_ ? "an operation could not be begun" : "not all ranks have come",
+                      limit().ToSeconds(), NameOf(group_)));
+    }
+    std::this_thread::sleep_for(kSettlePause);
+  }
+}
+
+Status NcclCommunicator::Issue(const char* what,
+                               const std::function<ncclResult_t(ncclComm_t)>& call) {
+  MUSTER_RETURN_IF_ERROR(stream_->status());
+  MUSTER_RETURN_IF_ERROR(
+      handle_.Call(what, [&](ncclComm_t& communicator) { return call(communicator); }));
+  return Settle();
+}
+
+Status NcclCommunicator::AwaitStream() {
+  MUSTER_RETURN_IF_ERROR(stream_->status());
+  const std::shared_ptr<Fence> fence = stream_->Record();
+  const Status status = PollUntilPassed(*fence, limit(), &handle_.interrupted(), [this] {
+    if (group_.world_size == 1) return Status();
+    const Result<bool> ready = handle_.Ready();
+    return ready.ok() ? Status() : ready.status();
+  });
+  if (status.code() == Code::kDeadlineExceeded) {
+    return DeadlineExceeded(
+        fmt::format("NCCL: an operation does not end: {} ({})", status.message(), NameOf(group_)));
+  }
+  if (status.ok()) warm_ = true;
+  return status;
+}
+
+Status NcclCommunicator::Connect() {
+  return Run([this]() -> Status {
+    MUSTER_CHECK(!connected_, "Connect() is called once");
+    if (group_.world_size > 1) {
+      ncclUniqueId id;
+      static_assert(sizeof(id) == kNcclIdBytes);
+      std::memcpy(&id, group_.id.data(), sizeof(id));
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.blocking = 0;
+      const std::string name = fmt::format("muster-g{}", group_.generation.value());
+      config.commName = name.c_str();
+      MUSTER_RETURN_IF_ERROR(handle_.Call("making the communicator", [&](ncclComm_t& communicator) {
+        return api_->CommInitRankConfig(&communicator, group_.world_size, id, group_.rank.value(),
+                                        &config);
+      }));
+      MUSTER_RETURN_IF_ERROR(Settle());
+    }
+    connected_ = true;
+    return {};
+  });
+}
+
+std::size_t NcclCommunicator::piece_bytes() const {
+  return std::max(kMinPieceBytes, kStagingBytes / static_cast<std::size_t>(group_.world_size));
+}
+
+Status NcclCommunicator::ReserveStaging(std::size_t bytes) {
+  if (staging_host_.size() >= bytes) return {};
+  // What is there may be a part of the work on the stream.
+  MUSTER_RETURN_IF_ERROR(AwaitStream());
+  Result<DeviceMemory> host = device_->AllocatePinned(bytes);
+  if (!host.ok()) return host.status();
+  Result<DeviceMemory> device = device_->Allocate(bytes);
+  if (!device.ok()) return device.status();
+  staging_host_ = std::move(*host);
+  staging_device_ = std::move(*device);
+  return {};
+}
+
+Status NcclCommunicator::ThroughStaging(
+    std::span<std::byte> buffer, std::size_t element, bool in, bool out,
+    const std::function<Status(std::byte*, std::size_t)>& piece) {
+  const std::size_t most = kStagingBytes / element * element;
+  MUSTER_RETURN_IF_ERROR(ReserveStaging(std::min(most, buffer.size())));
+  for (std::size_t at = 0; at < buffer.size(); at += most) {
+    const std::span<std::byte> part = buffer.subspan(at, std::min(most, buffer.size() - at));
+    if (in) {
+      std::memcpy(staging_host_.data(), part.data(), part.size());
+      stream_->Copy(staging_device_.data(), staging_host_.data(), part.size());
+    }
+    MUSTER_RETURN_IF_ERROR(piece(staging_device_.data(), part.size()));
+    if (out) stream_->Copy(staging_host_.data(), staging_device_.data(), part.size());
+    MUSTER_RETURN_IF_ERROR(AwaitStream());
+    if (out) std::memcpy(part.data(), staging_host_.data(), part.size());
+  }
+  return {};
+}
+
+Status NcclCommunicator::AllReducePiece(std::byte* data, std::size_t bytes, ElementType type,
+                                        ReduceOp op) {
+  const Result<ncclDataType_t> nccl_type = TypeOf(type);
+  if (!nccl_type.ok()) return nccl_type.status();
+  const Result<ncclRedOp_t> nccl_op = OpOf(op);
+  if (!nccl_op.ok()) return nccl_op.status();
+  return Issue("all-reduce", [&](ncclComm_t communicator) {
+    return api_->AllReduce(data, data, bytes / SizeOfElement(type), *nccl_type, *nccl_op,
+                           communicator, native());
+  });
+}
+
+Status NcclCommunicator::AllReduce(std::span<std::byte> buffer, ElementType type, ReduceOp op) {
+  MUSTER_RETURN_IF_ERROR(CheckReduction(buffer.size(), type, op));
+  return Run([&]() -> Status {
+    if (group_.world_size == 1 || buffer.empty()) return {};
+    if (OnDevice(buffer.data())) {
+      MUSTER_RETURN_IF_ERROR(AllReducePiece(buffer.data(), buffer.size(), type, op));
+      return AwaitStream();
+    }
+    return ThroughStaging(
+        buffer, SizeOfElement(type), true, true,
+        [&](std::byte* data, std::size_t bytes) { return AllReducePiece(data, bytes, type, op); });
+  });
+}
+
+Status NcclCommunicator::BroadcastPiece(std::byte* data, std::size_t bytes, Rank root) {
+  return Issue("broadcast", [&](ncclComm_t communicator) {
+    return api_->Broadcast(data, data, bytes, ncclUint8, root.value(), communicator, native());
+  });
+}
+
+Status NcclCommunicator::Broadcast(std::span<std::byte> buffer, Rank root) {
+  if (root.value() < 0 || root.value() >= group_.world_size) {
+    return InvalidArgument(fmt::format("rank {} of {}", root.value(), group_.world_size));
+  }
+  return Run([&]() -> Status {
+    if (group_.world_size == 1 || buffer.empty()) return {};
+    if (OnDevice(buffer.data())) {
+      // In the pieces of staging, for the other side may need them.
+      for (std::size_t at = 0; at < buffer.size(); at += kStagingBytes) {
+        MUSTER_RETURN_IF_ERROR(
+            BroadcastPiece(buffer.data() + at, std::min(kStagingBytes, buffer.size() - at), root));
+      }
+      return AwaitStream();
+    }
+    const bool mine = root == group_.rank;
+    return ThroughStaging(buffer, 1, mine, !mine, [&](std::byte* data, std::size_t bytes) {
+      return BroadcastPiece(data, bytes, root);
+    });
+  });
+}
+
+Status NcclCommunicator::Barrier() {
+  std::int64_t one = 1;
+  return AllReduce(std::as_writable_bytes(std::span(&one, 1)), ElementType::kInt64, ReduceOp::kSum);
+}
+
+void NcclCommunicator::Abort() { handle_.Abort(); }
+
+Status NcclCommunicator::AwaitAborted(Duration limit) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(limit.nanos());
+  MUSTER_RETURN_IF_ERROR(handle_.AwaitAborted(limit));
+  std::unique_lock lock(mutex_);
+  if (left_.wait_until(lock, end, [this] { return !inside_; })) return {};
+  return DeadlineExceeded("a call is still inside the communicator");
+}
+
+}  // namespace muster
