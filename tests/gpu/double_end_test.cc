@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 #include <nccl.h>
 #include <signal.h>
+#include <stdlib.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -333,6 +336,53 @@ TEST(DoubleFault, InitHangsAndFails) {
       },
       Faults("id-error"));
   EXPECT_EQ(end.exit_code, 0) << end.output;
+}
+
+TEST(DoubleFault, FinalizeAndDestroyHang) {
+  End end = RunAlone(
+      [] {
+        const Member member(0, 1, Member::MakeId());
+        member.Form();
+        REQUIRE(ncclCommFinalize(member.comm) == ncclInProgress);
+        Stays([&] { return member.AsyncError() == ncclInProgress; });
+        member.Abort();
+      },
+      Faults("finalize-hang"));
+  EXPECT_EQ(end.exit_code, 0) << end.output;
+  end = RunAlone(
+      [] {
+        const Member member(0, 1, Member::MakeId());
+        member.Form();
+        std::atomic<bool> destroyed = false;
+        std::thread([&] { destroyed = ncclCommDestroy(member.comm) == ncclSuccess; }).detach();
+        Stays([&] { return !destroyed; });
+        Leave();
+      },
+      Faults("destroy-hang"));
+  EXPECT_EQ(end.exit_code, 0) << end.output;
+}
+
+TEST(DoubleFault, StrikesARunningProcessOnceItsFileExists) {
+  std::string folder = (std::filesystem::temp_directory_path() / "muster-double-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string file = folder + "/now";
+  Processes ranks(
+      1,
+      [](const Child& child) {
+        Member member(child);
+        member.Form();
+        member.Sum();
+        REQUIRE(member.AsyncError() == ncclSuccess);
+        child.Tell("well");
+        Until([&] { return member.AsyncError() == ncclSystemError; });
+        member.Abort();
+      },
+      Faults("async-error@error=system@when=" + file));
+  ranks.PassOnId();
+  EXPECT_EQ(ranks.Await(0), "well");
+  std::ofstream(file).put('x');
+  ranks.ExpectAllWell();
+  std::filesystem::remove_all(folder);
 }
 
 TEST(DoubleFault, OneRankLeavesTheOthersHanging) {
