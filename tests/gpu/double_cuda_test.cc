@@ -168,8 +168,10 @@ TEST(DoubleMemory, RunsOutWhereAsked) {
         REQUIRE(cudaMalloc(&address, 1) == cudaErrorMemoryAllocation);
         REQUIRE(address == nullptr);
         Ok(cudaMalloc(&address, 1));
+        REQUIRE(cudaHostAlloc(&address, 1, 0) == cudaErrorMemoryAllocation);
+        Ok(cudaHostAlloc(&address, 1, 0));
       },
-      {{"MUSTER_DOUBLE_FAULTS", "out-of-memory@n=2"}}));
+      {{"MUSTER_DOUBLE_FAULTS", "out-of-memory@n=2,out-of-pinned-memory@n=1"}}));
 }
 
 TEST(DoubleStreams, RunInOrderAndWaitForEachOther) {

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 #include <nccl.h>
 #include <signal.h>
+#include <stdlib.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -51,8 +54,15 @@ void AfterADeath(int size, const std::function<void(const Child&, Member&)>& the
   }
 }
 
-// Runs the body in two ranks that have formed a communicator.
-void RunTwo(const std::function<void(const Child&, Member&)>& body, const Variables& variables) {
+// Waits until both ranks of RunTwo are here: the first to abort shows the other its end.
+void Meet(const Child& child) {
+  child.Tell("here");
+  REQUIRE(child.Await() == "both");
+}
+
+// Runs the body in two ranks that have formed a communicator. `meets`: whether it calls Meet().
+void RunTwo(const std::function<void(const Child&, Member&)>& body, const Variables& variables,
+            bool meets = false) {
   Processes ranks(
       2,
       [&](const Child& child) {
@@ -62,6 +72,8 @@ void RunTwo(const std::function<void(const Child&, Member&)>& body, const Variab
       },
       variables);
   ranks.PassOnId();
+  for (int rank = 0; meets && rank < 2; ++rank) EXPECT_EQ(ranks.Await(rank), "here");
+  for (int rank = 0; meets && rank < 2; ++rank) ranks.Tell(rank, "both");
   ranks.ExpectAllWell();
 }
 
@@ -73,6 +85,23 @@ TEST(DoubleDeath, IsToldToNeighboursAndHangsTheOperation) {
                           member.stream) == ncclRemoteError);
     member.Abort();
   });
+}
+
+TEST(DoubleDeath, IsNotToldToOthersThanNeighbours) {
+  AfterADeath(4, [](const Child& child, Member& member) {
+    if (child.rank() != 1) Until([&] { return member.AsyncError() == ncclRemoteError; });
+    Stays([&] { return child.rank() != 1 || member.AsyncError() == ncclSuccess; });
+  });
+}
+
+TEST(DoubleDeath, IsToldLateWhereAsked) {
+  AfterADeath(2, [](const Child&, Member& member) { REQUIRE(member.AsyncError() == ncclSuccess); },
+              {{"MUSTER_DOUBLE_PEER_DEATH", "600000"}});
+  AfterADeath(2,
+              [](const Child&, Member& member) {
+                Until([&] { return member.AsyncError() == ncclRemoteError; });
+              },
+              {{"MUSTER_DOUBLE_PEER_DEATH", "20"}});
 }
 
 TEST(DoubleDeath, AnAbortCompletesTheEventOverGarbage) {
@@ -309,17 +338,64 @@ TEST(DoubleFault, InitHangsAndFails) {
   EXPECT_EQ(end.exit_code, 0) << end.output;
 }
 
+TEST(DoubleFault, FinalizeAndDestroyHang) {
+  End end = RunAlone(
+      [] {
+        const Member member(0, 1, Member::MakeId());
+        member.Form();
+        REQUIRE(ncclCommFinalize(member.comm) == ncclInProgress);
+        Stays([&] { return member.AsyncError() == ncclInProgress; });
+        member.Abort();
+      },
+      Faults("finalize-hang"));
+  EXPECT_EQ(end.exit_code, 0) << end.output;
+  end = RunAlone(
+      [] {
+        const Member member(0, 1, Member::MakeId());
+        member.Form();
+        std::atomic<bool> destroyed = false;
+        std::thread([&] { destroyed = ncclCommDestroy(member.comm) == ncclSuccess; }).detach();
+        Stays([&] { return !destroyed; });
+        Leave();
+      },
+      Faults("destroy-hang"));
+  EXPECT_EQ(end.exit_code, 0) << end.output;
+}
+
+TEST(DoubleFault, StrikesARunningProcessOnceItsFileExists) {
+  std::string folder = (std::filesystem::temp_directory_path() / "muster-double-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string file = folder + "/now";
+  Processes ranks(
+      1,
+      [](const Child& child) {
+        Member member(child);
+        member.Form();
+        member.Sum();
+        REQUIRE(member.AsyncError() == ncclSuccess);
+        child.Tell("well");
+        Until([&] { return member.AsyncError() == ncclSystemError; });
+        member.Abort();
+      },
+      Faults("async-error@error=system@when=" + file));
+  ranks.PassOnId();
+  EXPECT_EQ(ranks.Await(0), "well");
+  std::ofstream(file).put('x');
+  ranks.ExpectAllWell();
+  std::filesystem::remove_all(folder);
+}
+
 TEST(DoubleFault, OneRankLeavesTheOthersHanging) {
   RunTwo(
       [](const Child& child, Member& member) {
         member.Sum();
         member.StartSum();
         Stays([&] { return !member.Passed() && member.AsyncError() == ncclSuccess; });
-        child.Tell("hung");
+        Meet(child);
         member.Abort();
         Until([&] { return member.Passed(); });
       },
-      Faults("collective-hang@op=2@rank=1", kOneHost));
+      Faults("collective-hang@op=2@rank=1", kOneHost), true);
 }
 
 TEST(DoubleFault, AnAsyncErrorOfOneRankAlone) {
@@ -331,9 +407,10 @@ TEST(DoubleFault, AnAsyncErrorOfOneRankAlone) {
         Stays([&] {
           return !member.Passed() && (child.rank() == 1 || member.AsyncError() == ncclSuccess);
         });
+        Meet(child);
         member.Abort();
       },
-      Faults("async-error@op=2@rank=1@error=internal", kOneHost));
+      Faults("async-error@op=2@rank=1@error=internal", kOneHost), true);
 }
 
 TEST(DoubleFault, AWrongAnswer) {
@@ -374,6 +451,10 @@ TEST(DoubleFault, AbortsThatHangOrTakeTheirTimeOrBreakTheContext) {
         Until([&] { return aborted.load(); });
         void* address = nullptr;
         REQUIRE(cudaMalloc(&address, 1) == cudaErrorIllegalAddress);
+        ncclComm_t comm = nullptr;
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        REQUIRE(ncclCommInitRankConfig(&comm, 1, Member::MakeId(), 0, &config) ==
+                ncclUnhandledCudaError);
       },
       "abort-sticky");
 }

@@ -1,10 +1,14 @@
 // The double of NCCL forms communicators and computes as the real one does.
 #include <gtest/gtest.h>
 #include <nccl.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <string>
@@ -104,7 +108,7 @@ TEST(DoubleInit, OtherCallsAreRefusedUntilItWasSeenToSucceed) {
     Member member(0, 1, Member::MakeId());
     int count = 0;
     // Whether or not it has come to its end meanwhile: nobody has asked.
-    REQUIRE(ncclCommCount(member.comm, &count) == ncclInvalidArgument);
+    Stays([&] { return ncclCommCount(member.comm, &count) == ncclInvalidArgument; });
     REQUIRE(member.BeginSum() == ncclInvalidArgument);
     REQUIRE(std::string(ncclGetLastError(nullptr)).find("before the previous") !=
             std::string::npos);
@@ -147,9 +151,16 @@ TEST(DoubleInit, OneGpuServesOneRankOfAHost) {
         ncclComm_t comm = nullptr;  // blocking: the call waits
         REQUIRE(ncclCommInitRankConfig(&comm, 2, id, child.rank(), &config) == ncclInvalidUsage);
         REQUIRE(std::string(ncclGetLastError(comm)).find("Duplicate GPU") != std::string::npos);
+        // The id's thread is rank 0's: rank 0 stays until the other has heard from it.
+        child.Tell("refused");
+        REQUIRE(child.Await() == "end");
       },
       kOneHost);
   ranks.PassOnId();
+  for (int rank = 0; rank < 2; ++rank) {
+    if (ranks.Await(rank) != "refused") ADD_FAILURE() << ranks.Wait(rank).output;
+  }
+  for (int rank = 0; rank < 2; ++rank) ranks.Tell(rank, "end");
   ranks.ExpectAllWell();
 }
 
@@ -168,6 +179,25 @@ TEST(DoubleId, KeepsAThreadAndASocketUntilAllHaveCome) {
     // The streams of the two members run; the first id's thread is gone, the second's stays.
     Until([&] { return Threads() == threads + 3; });
     Stays([&] { return Threads() == threads + 3; });
+  });
+  EXPECT_EQ(end.exit_code, 0) << end.output;
+}
+
+TEST(DoubleId, StrangersAreSentAway) {
+  const End end = RunAlone([] {
+    const ncclUniqueId id = Member::MakeId();
+    sockaddr_in address{};
+    std::memcpy(&address, id.internal + 8, sizeof address);
+    for (const std::string& said : {std::string(), std::string(200, 'x')}) {
+      const int stranger = ::socket(AF_INET, SOCK_STREAM, 0);
+      REQUIRE(::connect(stranger, reinterpret_cast<const sockaddr*>(&address), sizeof address) ==
+              0);
+      REQUIRE(::send(stranger, said.data(), said.size(), MSG_NOSIGNAL) ==
+              static_cast<ssize_t>(said.size()));
+      ::close(stranger);
+    }
+    const Member member(0, 1, id);
+    member.Form();
   });
   EXPECT_EQ(end.exit_code, 0) << end.output;
 }

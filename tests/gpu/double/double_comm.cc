@@ -260,7 +260,12 @@ void Comm::CloseControl() {
 
 ncclResult_t Comm::Destroy() {
   if (Struck("destroy-hang", MomentOf(0)) != nullptr) HangForEver();
-  if (!finalized_ && met_) {
+  bool flush = false;
+  {
+    const std::lock_guard lock(mutex_);
+    flush = met_ && !finalized_;
+  }
+  if (flush) {
     const ncclResult_t flushed = Flush();
     if (flushed != ncclSuccess) return flushed;
   }
@@ -276,8 +281,10 @@ ncclResult_t Comm::Destroy() {
 }
 
 ncclResult_t Comm::Abort() {
+  Moment moment;
   {
     const std::lock_guard lock(mutex_);
+    moment = MomentOf(operations_);
     if (users_ > 0) Die("ncclCommAbort while another thread is in a call on the communicator");
     if (aborting_) Die("ncclCommAbort twice at once");
     aborting_ = true;
@@ -286,8 +293,8 @@ ncclResult_t Comm::Abort() {
     stop_.Raise();
     changed_.notify_all();
   }
-  if (Struck("abort-hang", MomentOf(operations_)) != nullptr) HangForEver();
-  if (const Fault* const fault = Struck("abort-slow", MomentOf(operations_))) {
+  if (Struck("abort-hang", moment) != nullptr) HangForEver();
+  if (const Fault* const fault = Struck("abort-slow", moment)) {
     const Interrupt never;
     static_cast<void>(never.Wait(fault->ms));
   }
@@ -301,7 +308,7 @@ ncclResult_t Comm::Abort() {
   listener_.Close();
   ReleaseStreams();
   if (met_) muster_double_wait_device();  // its buffers are freed
-  if (Struck("abort-sticky", MomentOf(operations_)) != nullptr) {
+  if (Struck("abort-sticky", moment) != nullptr) {
     muster_double_break_context(cudaErrorIllegalAddress);
   }
   return ncclSuccess;

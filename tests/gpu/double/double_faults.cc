@@ -14,13 +14,13 @@
 namespace muster::gpu_double {
 namespace {
 
-constexpr std::array<std::string_view, 19> kNames = {
+constexpr std::array<std::string_view, 18> kNames = {
     // The CUDA runtime's.
     "out-of-memory", "out-of-pinned-memory", "kernel-hang", "kernel-fault", "no-kernel-image",
     // NCCL's.
     "id-error", "init-hang", "init-error", "connect-hang", "collective-error", "collective-hang",
     "collective-wrong", "async-error", "abort-hang", "abort-slow", "abort-sticky", "finalize-hang",
-    "destroy-hang", "context-error"};
+    "destroy-hang"};
 
 std::vector<std::string_view> Split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;

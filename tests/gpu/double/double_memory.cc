@@ -12,7 +12,8 @@
 namespace muster::gpu_double {
 namespace {
 
-constexpr std::size_t kArenaBytes = std::size_t{4} << 40;  // addresses only
+// Addresses only, for all that a process ever allocates; no more, for sanitizers have little room.
+constexpr std::size_t kArenaBytes = std::size_t{256} << 30;
 constexpr std::size_t kPage = 4096;
 constexpr int kPoison = 0xcb;
 
