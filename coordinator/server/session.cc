@@ -16,7 +16,8 @@ namespace {
 // messages.h lists those of clients first, Attest being the last of them.
 bool IsFromClient(const Message& message) {
   static const std::size_t last = Message(Attest{}).index();
-  return message.index() <= last;
+  // This one goes both ways: from the rank that minted it, and on to the others.
+  return message.index() <= last || std::holds_alternative<GroupId>(message);
 }
 
 bool IsHello(const Message& message) {
