@@ -41,9 +41,10 @@ bool Aligned(std::int64_t offset, const std::byte* data, std::size_t count) {
 
 std::size_t AlignDown(std::size_t count) { return count - count % kDirectAlignment; }
 
-// Does the file system say that it cannot do this around the page cache?
+// Does the system say that it cannot do this around the page cache? EFAULT: from this memory, which
+// belongs to the driver of a device; the page cache can.
 bool RefusesDirect(int error_number) {
-  return error_number == EINVAL || error_number == EOPNOTSUPP;
+  return error_number == EINVAL || error_number == EOPNOTSUPP || error_number == EFAULT;
 }
 
 class PosixWritableFile : public WritableFile {

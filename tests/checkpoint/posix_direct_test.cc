@@ -151,7 +151,7 @@ TEST_F(PosixDirect, FallsBackWhenTheFlagIsRefused) {
 }
 
 TEST_F(PosixDirect, FallsBackWhenTheFirstWriteIsRefused) {
-  for (const int refusal : {EINVAL, EOPNOTSUPP}) {
+  for (const int refusal : {EINVAL, EOPNOTSUPP, EFAULT}) {
     calls_.refuse_write = refusal;
     WriteAll();
     EXPECT_EQ(calls_.direct_writes, 0);

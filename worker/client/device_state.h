@@ -39,6 +39,7 @@ class DeviceState {
   DeviceState& operator=(const DeviceState&) = delete;
 
   [[nodiscard]] Device& device() const { return *device_; }
+  [[nodiscard]] std::size_t staging_bytes() const { return staging_bytes_; }
   // What waits here ends with kInterrupted once `flag` is raised. Null: nothing interrupts it.
   void InterruptBy(const std::atomic<bool>* flag) { interrupted_ = flag; }
 

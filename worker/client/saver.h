@@ -28,7 +28,8 @@ class Saver {
   Saver(std::unique_ptr<checkpoint::FileSystem> fs, std::string root, OnDone done,
         Duration patience = kPatience);
   // Gives up the file that is being written, after the call to the file system that it is in; what
-  // waits is dropped. When that call does not return within `patience`, says so on stderr and
+  // waits is dropped. When that call, or a copy from a device, takes longer than `patience`, says
+  // so on stderr and
   // leaves the thread behind: it keeps alive what it uses, and never calls `done` again.
   ~Saver();
   Saver(const Saver&) = delete;

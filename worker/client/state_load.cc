@@ -17,8 +17,8 @@
 namespace muster::worker {
 namespace {
 
-// Pinned memory for what goes to a device: loaded and copied so much at a time.
-constexpr std::int64_t kBatchBytes = std::int64_t{64} << 20U;
+// Of what goes to a device so much is loaded into pinned memory and then copied, again and again.
+std::size_t BatchBytes(const DeviceState& device) { return 4 * device.staging_bytes(); }
 
 // A box in the memory of a device that is to be filled.
 struct DevicePart {
@@ -60,12 +60,14 @@ std::vector<Box> CutInPieces(const Box& whole, std::int64_t limit) {
 
 void Want(const StateTable& table, const TensorSlot& slot, std::size_t stored, BoxBytes part,
           Wanted* wanted) {
-  if (table.DeviceOf(slot) == nullptr) {
+  const DeviceState* device = table.DeviceOf(slot);
+  if (device == nullptr) {
     wanted->host.push_back({stored, std::move(part.box), part.bytes});
     return;
   }
   const std::int64_t element = SizeOf(slot.spec.dtype);
-  for (Box& piece : CutInPieces(part.box, kBatchBytes / element)) {
+  for (Box& piece :
+       CutInPieces(part.box, static_cast<std::int64_t>(BatchBytes(*device)) / element)) {
     const auto size = static_cast<std::size_t>(piece.count() * element);
     if (size == 0) continue;
     wanted->device.push_back({stored, std::move(piece), part.bytes.first(size)});
@@ -110,7 +112,7 @@ class Loader {
     if (total == 0) return {};
     *device_failed = true;
     Result<DeviceMemory> pinned =
-        device.device().AllocatePinned(std::min(total, static_cast<std::size_t>(kBatchBytes)));
+        device.device().AllocatePinned(std::min(total, BatchBytes(device)));
     if (!pinned.ok()) return pinned.status();
     while (!parts.empty()) {
       std::span<std::byte> room = pinned->host();

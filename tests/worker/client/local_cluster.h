@@ -20,7 +20,7 @@ namespace muster {
 class LocalCluster {
  public:
   LocalCluster() {
-    std::string pattern = testing::TempDir() + "muster-cluster-XXXXXX";
+    std::string pattern = ::testing::TempDir() + "muster-cluster-XXXXXX";
     directory_ = ::mkdtemp(pattern.data());
     coordinator::ServerOptions options;
     options.listen = {"127.0.0.1", 0};

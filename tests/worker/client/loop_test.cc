@@ -11,13 +11,13 @@
 namespace muster {
 namespace {
 
-class Loop : public testing::TestWithParam<bool> {};
+class Loop : public ::testing::TestWithParam<ToyState> {};
 
 TEST_P(Loop, ThreeWorkersEndWithTheWeightsOfOneAndEachSampleIsUsedOnce) {
   LocalCluster cluster;
   WorkerOptions options = cluster.Options(13, 3, 3);
-  if (GetParam()) options.checkpoint_directory = cluster.directory() + "/checkpoints";
-  options.checkpoint_every = GetParam() ? 4 : 0;
+  if (GetParam().sharded) options.checkpoint_directory = cluster.directory() + "/checkpoints";
+  options.checkpoint_every = GetParam().sharded ? 4 : 0;
   const auto worker = [&] { return Train(options, GetParam()); };
   const auto outcomes = TrainAll({worker, worker, worker});
   const std::vector<float> expected = Undisturbed(13);
@@ -36,8 +36,8 @@ TEST_P(Loop, ThreeWorkersEndWithTheWeightsOfOneAndEachSampleIsUsedOnce) {
 TEST_P(Loop, ADeathAndAGrowthChangeNothingInTheResult) {
   LocalCluster cluster;
   WorkerOptions options = cluster.Options(60, 2, 3);
-  if (GetParam()) options.checkpoint_directory = cluster.directory() + "/checkpoints";
-  options.checkpoint_every = GetParam() ? 5 : 0;
+  if (GetParam().sharded) options.checkpoint_directory = cluster.directory() + "/checkpoints";
+  options.checkpoint_every = GetParam().sharded ? 5 : 0;
   Event died;
   Event grown;
   const auto survivor = [&] {
@@ -77,8 +77,13 @@ TEST_P(Loop, ADeathAndAGrowthChangeNothingInTheResult) {
   EXPECT_EQ(records.finals.size(), 1U);
 }
 
-INSTANTIATE_TEST_SUITE_P(State, Loop, testing::Values(false, true),
-                         [](const auto& param) { return param.param ? "Sharded" : "Replicated"; });
+INSTANTIATE_TEST_SUITE_P(State, Loop,
+                         ::testing::Values(ToyState(false), ToyState(true), ToyState(false, true),
+                                           ToyState(true, true)),
+                         [](const auto& param) {
+                           return std::string(param.param.sharded ? "Sharded" : "Replicated") +
+                                  (param.param.on_device ? "OnDevice" : "");
+                         });
 
 TEST(LoopEnds, AWorkerThatIsAskedToLeaveEndsWellAndTheOthersGoOn) {
   LocalCluster cluster;

@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <set>
 #include <span>
 #include <string>
@@ -24,6 +26,7 @@ struct NodeLayout {
   std::string name;
   std::set<std::string> on_device;
   bool straight = false;
+  friend void PrintTo(const NodeLayout& layout, std::ostream* out) { *out << layout.name; }
 };
 
 inline const NodeLayout kOnHost = {"Host", {}};

@@ -7,10 +7,12 @@
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <regex>
 #include <set>
@@ -19,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/host_device.h"
 #include "tests/worker/client/local_cluster.h"
 
 namespace muster {
@@ -61,20 +64,63 @@ struct Outcomes {
   std::int32_t last_world_size = 0;
 };
 
+// How the toy's weights are held.
+struct ToyState {
+  // Implicit, for most tests need no device.
+  ToyState(bool is_sharded = false, bool is_on_device = false)
+      : sharded(is_sharded), on_device(is_on_device) {}
+  bool sharded;
+  bool on_device;
+};
+
 // A toy model: each sample pulls the weights towards values of its own.
 struct Toy {
   std::vector<float> weights = std::vector<float>(kElements, 1.F);
   std::vector<float> gradient = std::vector<float>(kElements);
   ShardedTensor part;  // of the weights, when sharded
 
-  void Register(TrainingState& state, bool sharded) {
-    if (!sharded) {
+  // Where the weights are on a device: nothing but reading them is waited for.
+  std::shared_ptr<testing::HostDevice> device;
+  std::unique_ptr<DeviceStream> stream;
+  DeviceMemory on_device;
+  std::deque<std::vector<float>> uploads;  // are read when the work runs
+
+  void Register(TrainingState& state, ToyState kind) {
+    if (kind.on_device) {
+      RegisterOnDevice(state, kind.sharded);
+    } else if (!kind.sharded) {
       state.AddReplicated("weights", weights);
-      return;
+    } else {
+      part = state.AddSharded("weights", DType::kFloat32, {std::ssize(weights)}, Cut::Even(0),
+                              std::as_bytes(std::span(weights)));
+      state.AddDerived("weights.full", part, std::span<float>(weights));
     }
-    part = state.AddSharded("weights", DType::kFloat32, {std::ssize(weights)}, Cut::Even(0),
-                            std::as_bytes(std::span(weights)));
-    state.AddDerived("weights.full", part, std::span<float>(weights));
+  }
+  void RegisterOnDevice(TrainingState& state, bool sharded) {
+    testing::HostDevice::Options options;
+    options.guarded = true;
+    device = testing::HostDevice::Make(options);
+    stream = device->MakeStream().value();
+    on_device = device->Allocate(kElements * sizeof(float)).value();
+    state.UseDevice(device, *stream);
+    if (sharded) {
+      part = state.AddSharded("weights", DType::kFloat32, {std::ssize(weights)}, Cut::Even(0),
+                              std::as_bytes(std::span(weights)), MemoryKind::kDevice);
+      state.AddDerived("weights.full", part, on_device.as<float>());
+    } else {
+      state.AddReplicated("weights", on_device.as<float>());
+      Upload(on_device.as<float>(), weights);
+    }
+  }
+  void Upload(DeviceSpan<float> to, std::vector<float> values) {
+    ASSERT_EQ(to.size(), values.size());
+    stream->Copy(to.data(), uploads.emplace_back(std::move(values)).data(), to.size_bytes());
+  }
+  // Brings the weights to where they are computed with.
+  void Fetch() {
+    if (device == nullptr) return;
+    stream->Copy(weights.data(), on_device.data(), on_device.size());
+    EXPECT_EQ(stream->Wait(Duration::Seconds(60), nullptr), Status());
   }
   double Compute(const MicroBatch& batch) {
     std::ranges::fill(gradient, 0.F);
@@ -90,6 +136,7 @@ struct Toy {
     return loss;
   }
   void Apply(TrainingStep& step) {
+    if (device != nullptr) return ApplyOnDevice(step);
     if (part.name().empty()) {
       for (std::size_t i = 0; i < kElements; ++i) weights[i] -= 0.1F * step.gradient()[i];
       return;
@@ -100,16 +147,26 @@ struct Toy {
       held[i] -= 0.1F * step.gradient()[static_cast<std::size_t>(mine.lo) + i];
     }
   }
+  void ApplyOnDevice(TrainingStep& step) {
+    const bool sharded = !part.name().empty();
+    const auto lo = sharded ? static_cast<std::size_t>(part.box().ranges.at(0).lo) : 0;
+    const DeviceSpan<float> mine = sharded ? part.device_data<float>() : on_device.as<float>();
+    std::vector<float> updated(mine.size());
+    for (std::size_t i = 0; i < updated.size(); ++i) {
+      updated[i] = weights[lo + i] - 0.1F * step.gradient()[lo + i];
+    }
+    Upload(mine, std::move(updated));
+  }
 };
 
 // A worker from Join to Finish. With `abandon`, a loop that `each` ended is left like a dead
 // process.
-inline Outcomes Train(const WorkerOptions& options, bool sharded = false, const EachStep& each = {},
+inline Outcomes Train(const WorkerOptions& options, ToyState kind = {}, const EachStep& each = {},
                       bool abandon = false) {
   Outcomes outcomes;
   TrainingState state;
   Toy toy;
-  toy.Register(state, sharded);
+  toy.Register(state, kind);
   Result<Worker> worker = Worker::Join(options, state);
   if (!worker.ok()) return {.end = worker.status(), .weights = {}};
   while (TrainingStep* step = worker->BeginStep()) {
@@ -117,6 +174,7 @@ inline Outcomes Train(const WorkerOptions& options, bool sharded = false, const 
       if (abandon) return outcomes;
       break;
     }
+    toy.Fetch();
     for (const MicroBatch& batch : step->micro_batches()) {
       const double loss = toy.Compute(batch);
       step->Add(batch, toy.gradient,
@@ -133,6 +191,7 @@ inline Outcomes Train(const WorkerOptions& options, bool sharded = false, const 
   }
   outcomes.end = worker->Finish();
   EXPECT_EQ(worker->Finish(), outcomes.end);  // the same again
+  toy.Fetch();
   outcomes.weights = toy.weights;
   return outcomes;
 }
