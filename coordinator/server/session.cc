@@ -16,10 +16,6 @@ namespace {
 // messages.h lists those of clients first, Attest being the last of them; GroupId goes both ways.
 bool IsFromClient(const Message& message) {
   static const std::size_t last = Message(Attest{}).index();
-<<<<<<< HEAD
-=======
-  // This one goes both ways: from the rank that minted it, and on to the others.
->>>>>>> 50873ac01f463e2f2d098fba23dfff980a994de1
   return message.index() <= last || std::holds_alternative<GroupId>(message);
 }
 
