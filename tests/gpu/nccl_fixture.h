@@ -19,7 +19,10 @@ inline constexpr const char* kAbortTimeoutMs = "2000";
 
 class NcclE2eTest : public E2eTest {
  protected:
-  NcclE2eTest() { AddCoordinatorFlags({"--forming-timeout", "4s", "--cooldown-failures", "1000"}); }
+  NcclE2eTest() {
+    AddFlags({"--forming-timeout", "4s", "--cooldown-failures", "1000"},
+             {"--max-restarts", "1000", "--restart-window", "1s"});
+  }
 
   static Workload GpuJob(bool sharded = false) {
     Workload workload = Job(sharded);

@@ -31,7 +31,7 @@ constexpr std::array kRows = {
     Row{"abort-slow", "abort", true, false},
     Row{"abort-hang", "abort", true, true},
     Row{"abort-sticky", "abort", true, true},
-    Row{"context-error", "step", false, true},
+    Row{"kernel-fault", "step", false, true},
 };
 
 class NcclMatrixTest : public NcclE2eTest {
