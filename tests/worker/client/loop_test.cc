@@ -7,6 +7,7 @@
 
 #include "tests/worker/client/local_cluster.h"
 #include "tests/worker/client/toy_job.h"
+#include "worker/collective/flight_file.h"
 
 namespace muster {
 namespace {
@@ -307,6 +308,38 @@ TEST(LoopJoin, BadOptionsAreNamedWithTheRemedy) {
     EXPECT_NE(status.message().find(row.expected), std::string::npos) << status.message();
   }
   EXPECT_EQ(Train(cluster.Options(5, 1, 2), true).end.code(), Code::kFailedPrecondition);
+}
+
+// The ring of a worker is there from Join to the end in order, and training does without it.
+TEST(LoopJoin, TheFlightRingStaysUnlessTheEndIsInOrder) {
+  LocalCluster cluster;
+  WorkerOptions options = cluster.Options(3, 1, 1);
+  options.flight_directory = cluster.directory() + "/flights";
+  options.worker = "w0";
+  const auto rings = [&] {
+    const auto folder = ReadFlights(options.flight_directory);
+    return folder.ok() ? folder->flights : std::vector<FoundFlight>();
+  };
+  const Status end = Train(options, false, [&](Worker&, TrainingStep&) {
+                       const auto found = rings();
+                       EXPECT_EQ(found.size(), 1U);
+                       EXPECT_TRUE(found.empty() || found[0].log.identity.worker == "w0");
+                       return true;
+                     }).end;
+  EXPECT_TRUE(end.ok()) << end.ToString();
+  EXPECT_EQ(rings().size(), 0U);
+  // A job that has ended gives no step; another one it is.
+  options.job = "abandoned";
+  (void)Train(
+      options, false, [](Worker&, TrainingStep&) { return false; }, true);
+  EXPECT_EQ(rings().size(), 1U);
+  for (const char* without_ring : {"/no/such/directory", "off"}) {
+    options.flight_directory = without_ring;
+    options.job += "-2";
+    const Outcomes without = Train(options);
+    EXPECT_TRUE(without.end.ok()) << without.end.ToString();
+    EXPECT_EQ(without.applied, 3);
+  }
 }
 
 TEST(LoopJoin, AContradictingSpecAndATakenNameAreRefused) {
