@@ -148,6 +148,7 @@ class ControlThread::Io {
   }
 
   void Abort(Instant begun) {
+    owner_.interrupted = true;
     std::shared_ptr<Communicator> communicator;
     {
       const Lock lock = owner_.Acquire();

@@ -80,6 +80,8 @@ Runner::Runner(Identity identity, std::shared_ptr<StateTable> table, TcpListener
 }
 
 Runner::~Runner() {
+  // The state outlives this.
+  if (table_->device() != nullptr) table_->device()->InterruptBy(nullptr);
   if (communicator_) communicator_->Abort();
   // Each uses the other: first the one that takes in work.
   if (control_) control_->Halt();
@@ -104,6 +106,7 @@ Status Runner::Join(const std::string& token, bool leave_on_sigterm) {
                                      const ControlThread::Lock lock = control_->Acquire();
                                      control_->Hand(Report{std::move(message)});
                                    });
+  if (table_->device() != nullptr) table_->device()->InterruptBy(&control_->interrupted);
   control_->Start();
   ControlThread::Lock lock = control_->Acquire();
   while (!control_->session().joined() && !control_->session().ended()) control_->Wait(lock);

@@ -24,6 +24,11 @@ constexpr Duration kClaimPause = Duration::Millis(50);
 Status Runner::UseDevice(const WorkerOptions& options) {
   device_ = options.device;
   abort_timeout_ = options.abort_timeout;
+  if (table_->device() != nullptr && &table_->device()->device() != device_.get()) {
+    return InvalidArgument(fmt::format(
+        "the state lies on {}, but WorkerOptions::device is {}: give both the same device",
+        table_->device()->device().name(), device_ == nullptr ? "not set" : device_->name()));
+  }
   if (device_ == nullptr) {
     gradient_ = MakeHostGradientSum(gradient_elements_);
     return {};
@@ -157,6 +162,7 @@ void Runner::Form(const GenerationRecord& record) {
     const Session& session = control_->session();
     if (session.assigned() == nullptr || session.assigned()->generation != record.generation)
       return;
+    control_->interrupted = false;
     control_->Hand(FormingBegun{});
   }
   Status status = MakeCommunicator(record);

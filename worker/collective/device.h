@@ -87,7 +87,7 @@ class Kernel {
   const void* handle_ = nullptr;
 };
 
-// How far a stream had come when it was recorded.
+// How far a stream had come when it was recorded. Threads: one at a time, any.
 class Fence {
  public:
   virtual ~Fence() = default;
