@@ -101,6 +101,7 @@ class DeviceGradientSum final : public GradientSum {
   // Of the tile under way; used again by the next, which comes after it on the same stream.
   DeviceMemory packed_;
   DeviceMemory received_;
+  std::vector<std::byte> digested_;  // stays: a copy to it may go on when its wait is interrupted
 };
 
 Status DeviceGradientSum::Open(std::shared_ptr<Communicator> communicator, std::int64_t leaves,
@@ -129,12 +130,20 @@ Status DeviceGradientSum::Open(std::shared_ptr<Communicator> communicator, std::
 
 Status DeviceGradientSum::AddPart(std::int64_t leaf, std::int64_t first,
                                   DeviceSpan<const float> part, DeviceStream& stream) {
+  if (!part.empty() && !device_->IsDeviceMemory(part.data())) {
+    return NotOnDevice(leaf, device_->name());
+  }
   const std::shared_ptr<Fence> made = stream.Record();
   stream_->After(*made);
   MUSTER_RETURN_IF_ERROR(sums_->AddPart(*stream_, leaf, first, part));
   const std::shared_ptr<Fence> added = stream_->Record();
   stream.After(*added);
-  return PutReadyTiles();
+  Status status = PutReadyTiles();
+  // The call was right, whatever the device or the communicator say of theirs.
+  if (status.code() == Code::kInvalidArgument || status.code() == Code::kFailedPrecondition) {
+    return Internal(status.message());
+  }
+  return status;
 }
 
 Status DeviceGradientSum::PutReadyTiles() {
@@ -223,10 +232,10 @@ Result<double> DeviceGradientSum::Mean(double scale) {
 }
 
 Result<std::uint64_t> DeviceGradientSum::Digest() {
-  std::vector<std::byte> bytes(mean_.size());
-  communicator_->stream().Copy(bytes.data(), mean_.data(), bytes.size());
+  digested_.resize(mean_.size());
+  communicator_->stream().Copy(digested_.data(), mean_.data(), digested_.size());
   MUSTER_RETURN_IF_ERROR(communicator_->Complete());
-  return checkpoint::DigestOf(bytes);
+  return checkpoint::DigestOf(digested_);
 }
 
 }  // namespace

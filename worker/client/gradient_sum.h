@@ -51,6 +51,9 @@ class GradientSum {
   virtual Result<std::uint64_t> Digest() = 0;
 };
 
+// For AddPart.
+[[nodiscard]] Status NotOnDevice(std::int64_t leaf, const std::string& device);
+
 // In the host's memory, over any communicator.
 [[nodiscard]] std::unique_ptr<GradientSum> MakeHostGradientSum(std::int64_t elements);
 // In the memory of `device`, over a DeviceCommunicator; each tile that is put on its way is written

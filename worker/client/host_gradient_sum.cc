@@ -1,6 +1,7 @@
 // Gradients that are added up in the host's memory, where they come from there or from a device.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <vector>
@@ -63,9 +64,10 @@ class HostGradientSum : public GradientSum {
 // Parts come from a device, are put together in pinned memory, and the mean goes back.
 class StagedGradientSum final : public HostGradientSum {
  public:
-  StagedGradientSum(std::unique_ptr<DeviceStream> stream, DeviceMemory leaf, DeviceMemory result,
-                    std::int64_t elements)
+  StagedGradientSum(std::shared_ptr<Device> device, std::unique_ptr<DeviceStream> stream,
+                    DeviceMemory leaf, DeviceMemory result, std::int64_t elements)
       : HostGradientSum(elements),
+        device_(std::move(device)),
         stream_(std::move(stream)),
         leaf_(std::move(leaf)),
         result_(std::move(result)) {}
@@ -73,6 +75,7 @@ class StagedGradientSum final : public HostGradientSum {
   Status Open(std::shared_ptr<Communicator> communicator, std::int64_t leaves,
               std::span<const Range> ranges) override {
     missing_ = elements_;
+    came_.clear();
     return HostGradientSum::Open(std::move(communicator), leaves, ranges);
   }
   Status Add(std::int64_t, std::span<const float>) override {
@@ -83,11 +86,22 @@ class StagedGradientSum final : public HostGradientSum {
   Status AddPart(std::int64_t leaf, std::int64_t first, DeviceSpan<const float> part,
                  DeviceStream& stream) override {
     const auto size = static_cast<std::int64_t>(part.size());
-    if (first < 0 || size > elements_ - first || size > missing_) {
+    if (first < 0 || first > elements_ || size > elements_ - first) {
       return InvalidArgument(
-          fmt::format("elements [{}, {}) of a gradient of {}, of which {} are due", first,
-                      first + size, elements_, missing_));
+          fmt::format("elements [{}, {}) of a gradient of {}", first, first + size, elements_));
     }
+    if (size > 0 && !device_->IsDeviceMemory(part.data())) {
+      return NotOnDevice(leaf, device_->name());
+    }
+    const Range range{first, first + size};
+    if (std::ranges::any_of(came_,
+                            [&](const Range& r) { return range.lo < r.hi && r.lo < range.hi; })) {
+      return InvalidArgument(
+          fmt::format("micro-batch {} has the part [{}, {}), of which some came "
+                      "before",
+                      leaf, range.lo, range.hi));
+    }
+    if (size > 0) came_.push_back(range);
     const std::shared_ptr<Fence> before = stream.Record();
     stream_->After(*before);
     stream_->Copy(leaf_.data() + static_cast<std::size_t>(first) * sizeof(float), part.data(),
@@ -97,6 +111,7 @@ class StagedGradientSum final : public HostGradientSum {
     missing_ -= size;
     if (missing_ > 0) return {};
     missing_ = elements_;
+    came_.clear();
     MUSTER_RETURN_IF_ERROR(stream_->Wait(kCopyLimit, nullptr));
     return sums_->Add(
         leaf, {reinterpret_cast<const float*>(leaf_.data()), static_cast<std::size_t>(elements_)});
@@ -112,13 +127,21 @@ class StagedGradientSum final : public HostGradientSum {
   [[nodiscard]] DeviceSpan<float> device() override { return result_.as<float>(); }
 
  private:
+  const std::shared_ptr<Device> device_;
   const std::unique_ptr<DeviceStream> stream_;
   const DeviceMemory leaf_;
   const DeviceMemory result_;
   std::int64_t missing_ = 0;
+  std::vector<Range> came_;  // of the leaf whose turn it is
 };
 
 }  // namespace
+
+Status NotOnDevice(std::int64_t leaf, const std::string& device) {
+  return InvalidArgument(fmt::format(
+      "the gradient of micro-batch {} does not lie in the memory of {} (WorkerOptions::device)",
+      leaf, device));
+}
 
 std::unique_ptr<GradientSum> MakeHostGradientSum(std::int64_t elements) {
   return std::make_unique<HostGradientSum>(elements);
@@ -134,7 +157,7 @@ Result<std::unique_ptr<GradientSum>> MakeStagedGradientSum(std::shared_ptr<Devic
   Result<DeviceMemory> result = device->Allocate(bytes);
   if (!result.ok()) return result.status();
   return std::unique_ptr<GradientSum>(std::make_unique<StagedGradientSum>(
-      std::move(*stream), std::move(*leaf), std::move(*result), elements));
+      std::move(device), std::move(*stream), std::move(*leaf), std::move(*result), elements));
 }
 
 }  // namespace muster::worker

@@ -16,6 +16,9 @@ namespace muster {
 
 namespace {
 
+// Far more than can be of use, and far from what overflows.
+constexpr Duration kMaxAbortTimeout = Duration::Seconds(3600);
+
 std::string FromEnv(const char* name, std::string otherwise = {}) {
   const char* value = std::getenv(name);
   return value == nullptr || *value == '\0' ? std::move(otherwise) : std::string(value);
@@ -39,7 +42,7 @@ WorkerOptions WorkerOptions::FromEnvironment() {
     std::int64_t millis = -1;  // what is no number is refused by Join()
     const char* end = abort_timeout.data() + abort_timeout.size();
     const auto [rest, error] = std::from_chars(abort_timeout.data(), end, millis);
-    if (error != std::errc() || rest != end) millis = -1;
+    if (error != std::errc() || rest != end || millis > kMaxAbortTimeout.millis()) millis = -1;
     options.abort_timeout = Duration::Millis(millis);
   }
   return options;
@@ -73,9 +76,10 @@ Status CheckOptions(const WorkerOptions& options, const StateTable& table) {
   if (options.connect_timeout < Duration()) {
     return InvalidArgument("connect_timeout must not be negative");
   }
-  if (options.abort_timeout < Duration::Millis(1)) {
+  if (options.abort_timeout < Duration::Millis(1) || options.abort_timeout > kMaxAbortTimeout) {
     return InvalidArgument(
-        "abort_timeout (MUSTER_ABORT_TIMEOUT_MS) must be a number of at least 1 ms");
+        fmt::format("abort_timeout (MUSTER_ABORT_TIMEOUT_MS) must be a number of 1 ms to {} ms",
+                    kMaxAbortTimeout.millis()));
   }
   if (options.gradient_elements < 0) {
     return InvalidArgument("gradient_elements must not be negative; 0 derives it from the state");

@@ -82,7 +82,13 @@ Runner::Runner(Identity identity, std::shared_ptr<StateTable> table, TcpListener
 Runner::~Runner() {
   // The state outlives this.
   if (table_->device() != nullptr) table_->device()->InterruptBy(nullptr);
-  if (communicator_) communicator_->Abort();
+  if (communicator_) {
+    communicator_->Abort();
+    // Freeing memory of a device waits for its kernels, and for ever for one that no abort ends.
+    if (!communicator_->AwaitAborted(abort_timeout_).ok()) {
+      static_cast<void>(gradient_.release());
+    }
+  }
   // Each uses the other: first the one that takes in work.
   if (control_) control_->Halt();
   saver_.reset();
@@ -273,6 +279,14 @@ bool Runner::OpenStep() {
   added_ = 0;
   part_added_ = 0;
   broke_adding_ = false;
+  if (dealt_.size() == 0 && table_->device() != nullptr) {
+    // With no micro-batch, nothing of this step comes behind what the loop has put on its stream,
+    // and that may still read the last gradient.
+    if (const Status status = table_->device()->Settle(); !status.ok()) {
+      OperationFailedWith(status);
+      return false;
+    }
+  }
   if (const Status status = gradient_->Open(
           identity_.spec.backend == Backend::kNccl ? bare_communicator_ : communicator_,
           batch_.micro_batches, ranges_);
@@ -329,6 +343,19 @@ void Runner::OperationFailedWith(const Status& status) {
     control_->Hand(broke);
   }
   communicator_->Abort();
+  if (status.code() != Code::kInterrupted) EndIfDeviceIsLost();
+}
+
+void Runner::EndIfDeviceIsLost() {
+  Device* device = device_.get();
+  if (device == nullptr && table_->device() != nullptr) device = &table_->device()->device();
+  // The end of an abort over NCCL looks at the device, and kernels may hang before it.
+  const bool by_abort = communicator_ != nullptr && communicator_->takes_device_memory();
+  if (device == nullptr || by_abort) return;
+  const Status health = device->Check(abort_timeout_);
+  if (health.ok()) return;
+  const ControlThread::Lock lock = control_->Acquire();
+  control_->Hand(Unfit{health});
 }
 
 void Runner::GiveUpStep(const std::string& reason) {

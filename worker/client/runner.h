@@ -15,6 +15,7 @@
 #include "worker/client/record_writer.h"
 #include "worker/client/saver.h"
 #include "worker/client/state_table.h"
+#include "worker/client/state_transfer.h"
 #include "worker/client/step.h"
 #include "worker/client/worker.h"
 #include "worker/collective/communicator.h"
@@ -74,6 +75,8 @@ class Runner {
   // runner_form.cc
   [[nodiscard]] Status UseDevice(const WorkerOptions& options);
   void Form(const GenerationRecord& record);
+  void FormingFailedWith(const GenerationRecord& record, const Status& status,
+                         const RestoreReport& report);
   // The communicator of `record`, not yet connected, in communicator_ and connect_. kInterrupted
   // when the generation was taken back meanwhile.
   [[nodiscard]] Status MakeCommunicator(const GenerationRecord& record);
@@ -100,6 +103,9 @@ class Runner {
   // An operation of the data plane failed in the present generation: reported, unless it was
   // interrupted, and the communicator given up.
   void OperationFailedWith(const Status& status);
+  // After a failure: a worker whose device is lost ends, with the reason, instead of failing one
+  // generation after the other. Waits for the device for at most the abort timeout.
+  void EndIfDeviceIsLost();
   void GiveUpStep(const std::string& reason);
 
   // runner_step.cc

@@ -178,11 +178,20 @@ void Runner::Form(const GenerationRecord& record) {
   }
   if (record.restore.source != RestoreSource::kInitial) table_->MarkTrained();
   if (!status.ok() && communicator_) communicator_->Abort();
+  if (!status.ok()) {
+    FormingFailedWith(record, status, report);
+    return;
+  }
   const ControlThread::Lock lock = control_->Acquire();
-  if (status.ok()) {
-    control_->Hand(FormedHere{record.generation, (connected - begun).ToMillis(),
-                              (MonotonicNow() - connected).ToMillis(), report.bytes});
-  } else if (status.code() != Code::kInterrupted) {
+  control_->Hand(FormedHere{record.generation, (connected - begun).ToMillis(),
+                            (MonotonicNow() - connected).ToMillis(), report.bytes});
+}
+
+void Runner::FormingFailedWith(const GenerationRecord& record, const Status& status,
+                               const RestoreReport& report) {
+  if (status.code() == Code::kInterrupted) return;
+  {
+    const ControlThread::Lock lock = control_->Acquire();
     FormFailed failure;
     failure.generation = record.generation;
     failure.code = status.code();
@@ -192,6 +201,7 @@ void Runner::Form(const GenerationRecord& record) {
     failure.contradicts = report.contradicts;
     control_->Hand(FormBroke{std::move(failure)});
   }
+  EndIfDeviceIsLost();
 }
 
 Status Runner::ClaimRoot(const GenerationRecord& record) {

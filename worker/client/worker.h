@@ -83,8 +83,9 @@ struct WorkerOptions {
   // (worker/collective/gpu_backend.h) and TrainingState::UseDevice().
   std::shared_ptr<Device> device;
   // MUSTER_ABORT_TIMEOUT_MS: how long ending a hung communicator of GPUs may take. It is a matter
-  // of a second at most, unless the driver or a neighbour on the host hangs too; past it this
-  // process is given up: told to the coordinator, and killed.
+  // of a second at most, unless the driver or a neighbour on the host hangs too; what the loop has
+  // put on the device before counts as well, so let it be longer than a step. Past it this process
+  // is given up: told to the coordinator, and killed.
   Duration abort_timeout = Duration::Seconds(15);
 
   // MUSTER_BACKEND: what carries tensors between workers: "nccl" (needs a device), "tcp", or

@@ -296,6 +296,8 @@ TEST(LoopJoin, BadOptionsAreNamedWithTheRemedy) {
          o.coordinator = "http://127.0.0.1:1";
          o.connect_timeout = Duration::Millis(100);
        }},
+      {"MUSTER_ABORT_TIMEOUT_MS", Code::kInvalidArgument,
+       [](WorkerOptions& o) { o.abort_timeout = Duration::Seconds(1'000'000'000); }},
       {"ftp", Code::kInvalidArgument, [](WorkerOptions& o) { o.coordinator = "ftp://x"; }},
       {"longer than", Code::kInvalidArgument,
        [](WorkerOptions& o) { o.worker = std::string(300, 'w'); }},
