@@ -8,57 +8,13 @@
 #include <thread>
 #include <vector>
 
-#include "tests/gpu/processes.h"
+#include "tests/gpu/nccl_rig.h"
 #include "worker/client/gradient_sum.h"
 #include "worker/collective/gpu_backend.h"
 #include "worker/collective/reduction_tree.h"
 
 namespace muster {
 namespace {
-
-using gpu_double::Child;
-using gpu_double::Processes;
-using gpu_double::Variables;
-
-Variables With(Variables variables = {}) {
-  variables.emplace("MUSTER_CUDART_LIBRARY", MUSTER_CUDART_DOUBLE);
-  variables.emplace("MUSTER_NCCL_LIBRARY", MUSTER_NCCL_DOUBLE);
-  return variables;
-}
-
-NcclOptions ShortAborts() {
-  NcclOptions options;
-  options.abort_soft_deadline = Duration::Millis(100);
-  options.abort_hard_deadline = Duration::Millis(300);
-  options.say = [](const std::string& line) { fmt::print(stderr, "said: {}\n", line); };
-  return options;
-}
-
-// One rank with its device and its communicator, which is not connected yet.
-struct Rig {
-  explicit Rig(const Child& child, NcclOptions options = {}) {
-    auto opened = OpenDevice(0);
-    REQUIRE(opened.ok());
-    device = *opened;
-    NcclGroup group;
-    group.generation = Generation(7);
-    group.rank = Rank(child.rank());
-    group.world_size = child.size();
-    if (child.size() > 1 && child.rank() == 0) {
-      const Result<std::string> id = MintNcclId();
-      REQUIRE(id.ok());
-      group.id = *id;
-      child.Tell(group.id);
-    } else if (child.size() > 1) {
-      group.id = child.Await();
-    }
-    auto made = MakeNcclCommunicator(device, std::move(group), std::move(options));
-    REQUIRE(made.ok());
-    communicator = *made;
-  }
-  std::shared_ptr<Device> device;
-  std::shared_ptr<DeviceCommunicator> communicator;
-};
 
 void RunRanks(int size, const std::function<void(const Child&, Rig&)>& body,
               const Variables& variables = {}) {
@@ -293,10 +249,12 @@ TEST(NcclCommunicator, ADeviceThatIsLostIsSaidToBe) {
 }
 
 TEST(NcclCommunicator, AnErrorThatComesLaterEndsTheOperation) {
+  const std::string armed = SwitchFile();
   RunRanks(2,
-           [](const Child& child, Rig& rig) {
+           [&](const Child& child, Rig& rig) {
              REQUIRE(rig.communicator->Barrier().ok());
              if (child.rank() == 1) {
+               std::ofstream(armed) << "on";
                const Status status = rig.communicator->Barrier();
                REQUIRE(status.code() == Code::kUnavailable);
                REQUIRE(status.message().find("NCCL") != std::string::npos);
@@ -304,7 +262,8 @@ TEST(NcclCommunicator, AnErrorThatComesLaterEndsTheOperation) {
              rig.communicator->Abort();
              REQUIRE(rig.communicator->AwaitAborted(Duration::Seconds(60)).ok());
            },
-           {{"MUSTER_DOUBLE_FAULTS", "async-error@rank=1@op=2"}});
+           {{"MUSTER_DOUBLE_FAULTS", "async-error@rank=1@when=" + armed}});
+  std::filesystem::remove(armed);
 }
 
 // The gradient on devices has the bits of the one on the host, whatever ranks hold which leaves.

@@ -18,7 +18,7 @@
 #include "protocol/transport/net.h"
 #include "protocol/transport/steady_clock.h"
 #include "worker/client/fork_guard.h"
-#include "worker/client/signals_blocked.h"
+#include "worker/collective/signals_blocked.h"
 #include "worker/collective/socket.h"
 
 namespace muster::worker {

@@ -17,8 +17,8 @@
 #include "checkpoint/io_pool.h"
 #include "checkpoint/retention.h"
 #include "checkpoint/sweep.h"
-#include "worker/client/signals_blocked.h"
 #include "worker/client/snapshot.h"
+#include "worker/collective/signals_blocked.h"
 
 namespace muster::worker {
 namespace {

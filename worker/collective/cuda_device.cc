@@ -42,13 +42,9 @@ CudaDevice::~CudaDevice() {
 }
 
 Status CudaDevice::MakeCurrent() const {
-  // The runtime keeps this for each thread.
-  thread_local int current = -1;
-  if (current == ordinal_) return {};
-  MUSTER_RETURN_IF_ERROR(
-      api_.Check(api_.SetDevice(ordinal_), fmt::format("using GPU {}", ordinal_)));
-  current = ordinal_;
-  return {};
+  // Each time: the thread is the loop's too, which may have chosen another one since.
+  const cudaError_t error = api_.SetDevice(ordinal_);
+  return error == cudaSuccess ? Status() : api_.Check(error, fmt::format("using GPU {}", ordinal_));
 }
 
 Result<DeviceMemory> CudaDevice::Allocate(std::size_t bytes) {

@@ -22,7 +22,11 @@ class CudaFence final : public Fence {
     if (passed_) return true;
     MUSTER_RETURN_IF_ERROR(device_->MakeCurrent());
     const cudaError_t error = device_->api().EventQuery(event_);
-    if (error == cudaErrorNotReady) return false;
+    if (error == cudaErrorNotReady) {
+      // It is no error, and the loop would find it where it looks for its own.
+      (void)device_->api().GetLastError();
+      return false;
+    }
     status_ = device_->api().Check(error, "waiting for " + device_->name());
     if (!status_.ok()) return status_;
     passed_ = true;

@@ -4,6 +4,7 @@
 #include "worker/collective/gpu_backend.h"
 #include "worker/collective/nccl_api.h"
 #include "worker/collective/nccl_communicator.h"
+#include "worker/collective/signals_blocked.h"
 
 namespace muster {
 
@@ -21,6 +22,7 @@ Result<std::string> MintNcclId() {
   const Result<const NcclApi*> api = NcclApi::Load();
   if (!api.ok()) return api.status();
   ncclUniqueId id;
+  const SignalsBlocked blocked;  // for the thread that listens
   if (const ncclResult_t result = (*api)->GetUniqueId(&id); result != ncclSuccess) {
     return Unavailable(fmt::format("NCCL: making the id of a communicator: {}: {}",
                                    (*api)->GetErrorString(result), (*api)->GetLastError(nullptr)));

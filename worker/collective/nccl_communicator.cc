@@ -19,6 +19,8 @@ namespace {
 // exchange moves.
 constexpr std::size_t kStagingBytes = std::size_t{32} << 20U;
 constexpr std::size_t kMinPieceBytes = std::size_t{256} << 10U;
+// What is gathered to make connections: as much as a tile of a gradient.
+constexpr std::size_t kWarmUpBytes = std::size_t{4} << 20U;
 constexpr auto kSettlePause = std::chrono::microseconds(100);
 constexpr int kEagerSettles = 200;
 
@@ -70,17 +72,24 @@ Result<std::shared_ptr<NcclCommunicator>> NcclCommunicator::Make(std::shared_ptr
 
 NcclCommunicator::NcclCommunicator(const NcclApi* api, std::shared_ptr<Device> device,
                                    NcclGroup group, NcclOptions options,
-                                   std::unique_ptr<DeviceStream> stream)
+                                   std::shared_ptr<DeviceStream> stream)
     : api_(api),
       device_(std::move(device)),
       group_(std::move(group)),
       options_(std::move(options)),
       stream_(std::move(stream)),
-      handle_(*api_, device_, stream_->native(), options_, NameOf(group_)) {}
+      handle_(*api_, device_, stream_, options_, NameOf(group_)) {}
 
-NcclCommunicator::~NcclCommunicator() = default;
+NcclCommunicator::~NcclCommunicator() {
+  // Freeing memory of a device waits for its kernels, and a hung one ends by the abort alone.
+  handle_.Abort();
+  static_cast<void>(handle_.AwaitAborted(options_.abort_hard_deadline));
+  if (!handle_.stuck()) return;
+  static_cast<void>(new DeviceMemory(std::move(staging_host_)));
+  static_cast<void>(new DeviceMemory(std::move(staging_device_)));
+}
 
-Status NcclCommunicator::Run(const std::function<Status()>& body) {
+Status NcclCommunicator::Run(const std::function<Status()>& body, bool counts) {
   {
     const std::scoped_lock lock(mutex_);
     if (inside_) return FailedPrecondition("two threads use one communicator");
@@ -89,7 +98,7 @@ Status NcclCommunicator::Run(const std::function<Status()>& body) {
   }
   Status status = failed_;
   if (status.ok()) {
-    ++operations_;
+    if (counts) ++operations_;
     status = body();
     if (!status.ok()) failed_ = status;
     // An error of the device that the abort brought about is none.
@@ -106,7 +115,7 @@ Status NcclCommunicator::Run(const std::function<Status()>& body) {
 }
 
 Duration NcclCommunicator::limit() const {
-  return warm_ ? options_.progress_deadline : options_.init_deadline;
+  return connected_ ? options_.progress_deadline : options_.init_deadline;
 }
 
 Status NcclCommunicator::Settle() {
@@ -132,7 +141,6 @@ Status NcclCommunicator::Issue(const char* what,
   MUSTER_RETURN_IF_ERROR(stream_->status());
   MUSTER_RETURN_IF_ERROR(
       handle_.Call(what, [&](ncclComm_t& communicator) { return call(communicator); }));
-  issued_ = true;
   return Settle();
 }
 
@@ -148,7 +156,6 @@ Status NcclCommunicator::AwaitStream() {
     return DeadlineExceeded(
         fmt::format("NCCL: an operation does not end: {} ({})", status.message(), NameOf(group_)));
   }
-  if (status.ok()) warm_ = issued_;
   return status;
 }
 
@@ -168,10 +175,45 @@ Status NcclCommunicator::Connect() {
                                         &config);
       }));
       MUSTER_RETURN_IF_ERROR(Settle());
+      MUSTER_RETURN_IF_ERROR(WarmUp());
     }
     connected_ = true;
     return {};
   });
+}
+
+// NCCL makes connections when the first operation takes them: here, where one that cannot be made
+// is an attempt that failed, and not in the middle of a step. Parts are gathered round the ring, in
+// the size of a step's, messages go straight, and small sums by the tree.
+Status NcclCommunicator::WarmUp() {
+  const auto world = static_cast<std::size_t>(group_.world_size);
+  const auto self = static_cast<std::size_t>(group_.rank.value());
+  const std::size_t part = kWarmUpBytes / world;
+  MUSTER_RETURN_IF_ERROR(ReserveStaging(part * world));
+  std::byte* const data = staging_device_.data();
+  const auto mark = [](std::size_t rank) { return static_cast<std::uint8_t>(rank % 255 + 1); };
+  stream_->Fill(data, 0, part * world);
+  stream_->Fill(data + self * part, mark(self), part);
+  const std::vector<std::int64_t> counts(world, static_cast<std::int64_t>(part));
+  MUSTER_RETURN_IF_ERROR(GatherParts(data, counts));
+  std::vector<std::span<const std::byte>> outgoing(world, {data + self * part, 1});
+  std::vector<std::span<std::byte>> incoming;
+  for (std::size_t peer = 0; peer < world; ++peer) incoming.push_back({data + peer * part, 1});
+  outgoing[self] = {};
+  incoming[self] = {};
+  MUSTER_RETURN_IF_ERROR(ExchangeRound(outgoing, incoming, 0));
+  stream_->Copy(staging_host_.data(), data, part * world);
+  MUSTER_RETURN_IF_ERROR(
+      AllReducePiece(data, sizeof(std::int64_t), ElementType::kInt64, ReduceOp::kMax));
+  MUSTER_RETURN_IF_ERROR(AwaitStream());
+  for (std::size_t peer = 0; peer < world; ++peer) {
+    const std::span<const std::byte> came = staging_host_.host().subspan(peer * part, part);
+    const auto expected = static_cast<std::byte>(mark(peer));
+    if (std::ranges::all_of(came, [&](std::byte byte) { return byte == expected; })) continue;
+    return Internal(fmt::format("NCCL: the new communicator garbles what comes from rank {} ({})",
+                                peer, NameOf(group_)));
+  }
+  return {};
 }
 
 std::size_t NcclCommunicator::piece_bytes() const {
@@ -227,7 +269,12 @@ Status NcclCommunicator::AllReduce(std::span<std::byte> buffer, ElementType type
   return Run([&]() -> Status {
     if (group_.world_size == 1 || buffer.empty()) return {};
     if (OnDevice(buffer.data())) {
-      MUSTER_RETURN_IF_ERROR(AllReducePiece(buffer.data(), buffer.size(), type, op));
+      // In the pieces of staging, for another rank may need them.
+      const std::size_t most = kStagingBytes / SizeOfElement(type) * SizeOfElement(type);
+      for (std::size_t at = 0; at < buffer.size(); at += most) {
+        MUSTER_RETURN_IF_ERROR(
+            AllReducePiece(buffer.data() + at, std::min(most, buffer.size() - at), type, op));
+      }
       return AwaitStream();
     }
     return ThroughStaging(
@@ -270,12 +317,21 @@ Status NcclCommunicator::Barrier() {
 
 void NcclCommunicator::Abort() { handle_.Abort(); }
 
+// A thread that sits in the driver comes out of no call, though the communicator is gone.
+bool NcclCommunicator::stuck() const {
+  if (handle_.stuck()) return true;
+  const std::scoped_lock lock(mutex_);
+  return inside_ && handle_.overdue();
+}
+
 Status NcclCommunicator::AwaitAborted(Duration limit) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(limit.nanos());
   MUSTER_RETURN_IF_ERROR(handle_.AwaitAborted(limit));
   std::unique_lock lock(mutex_);
   if (left_.wait_until(lock, end, [this] { return !inside_; })) return {};
-  return DeadlineExceeded("a call is still inside the communicator");
+  if (!handle_.overdue()) return DeadlineExceeded("a call is still inside the communicator");
+  return Internal(fmt::format("a call of the device's driver has not returned within {:.1f} s ({})",
+                              options_.abort_hard_deadline.ToSeconds(), NameOf(group_)));
 }
 
 }  // namespace muster

@@ -62,7 +62,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   void Abort() override;
   Status AwaitAborted(Duration limit) override;
 
-  [[nodiscard]] bool stuck() const override { return handle_.stuck(); }
+  [[nodiscard]] bool stuck() const override;
 
   // NCCL does not say on whose account an operation failed.
   [[nodiscard]] std::optional<Rank> failed_peer() const override { return std::nullopt; }
@@ -74,10 +74,13 @@ class NcclCommunicator final : public DeviceCommunicator {
   using Incoming = std::span<const std::span<std::byte>>;
 
   NcclCommunicator(const NcclApi* api, std::shared_ptr<Device> device, NcclGroup group,
-                   NcclOptions options, std::unique_ptr<DeviceStream> stream);
+                   NcclOptions options, std::shared_ptr<DeviceStream> stream);
 
-  // Runs `body` as the one call inside; keeps its failure for all later calls.
-  Status Run(const std::function<Status()>& body);
+  // Runs `body` as the one call inside; keeps its failure for all later calls. `counts`: it is an
+  // operation, which all ranks begin, or this rank's own waiting.
+  Status Run(const std::function<Status()>& body, bool counts = true);
+  // Makes all connections that operations will use.
+  Status WarmUp();
   // Makes a call of NCCL and waits until the communicator is free for the next one.
   Status Issue(const char* what, const std::function<ncclResult_t(ncclComm_t)>& call);
   Status Settle();
@@ -106,18 +109,16 @@ class NcclCommunicator final : public DeviceCommunicator {
   const std::shared_ptr<Device> device_;
   const NcclGroup group_;
   const NcclOptions options_;
-  const std::unique_ptr<DeviceStream> stream_;
+  const std::shared_ptr<DeviceStream> stream_;
   NcclHandle handle_;  // after what its guard uses
   std::atomic<std::uint64_t> operations_ = 0;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable left_;
   bool inside_ = false;  // guarded by mutex_
 
   // Belongs to the call that is inside.
   bool connected_ = false;
-  bool issued_ = false;  // an operation of NCCL's was begun
-  bool warm_ = false;    // and one has completed: connections are there
   Status failed_;
   DeviceMemory staging_host_;
   DeviceMemory staging_device_;

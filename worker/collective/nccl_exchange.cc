@@ -137,7 +137,7 @@ Status NcclCommunicator::PutExchange(Outgoing outgoing, Incoming incoming) {
 }
 
 Status NcclCommunicator::Complete() {
-  return Run([this] { return AwaitStream(); });
+  return Run([this] { return AwaitStream(); }, /*counts=*/false);
 }
 
 Status NcclCommunicator::Exchange(Outgoing outgoing, Incoming incoming) {

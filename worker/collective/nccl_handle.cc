@@ -1,19 +1,15 @@
 #include "worker/collective/nccl_handle.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <chrono>
+
+#include "worker/collective/signals_blocked.h"
 
 namespace muster {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// How long the device may take to show that it computes after an abort, and for what was put on the
-// stream to end.
-constexpr Duration kCheckLimit = Duration::Seconds(5);
 
 std::chrono::nanoseconds Nanos(Duration duration) {
   return std::chrono::nanoseconds(duration.nanos());
@@ -32,17 +28,17 @@ Code CodeOf(ncclResult_t result) {
 }  // namespace
 
 struct NcclHandle::Shared {
-  Shared(const NcclApi& nccl, std::shared_ptr<Device> gpu, void* work, NcclOptions chosen,
-         std::string who)
+  Shared(const NcclApi& nccl, std::shared_ptr<Device> gpu, std::shared_ptr<DeviceStream> work,
+         NcclOptions chosen, std::string who)
       : api(nccl),
         device(std::move(gpu)),
-        stream(work),
+        stream(std::move(work)),
         options(std::move(chosen)),
         name(std::move(who)) {}
 
   const NcclApi& api;
   const std::shared_ptr<Device> device;
-  void* const stream;
+  const std::shared_ptr<DeviceStream> stream;  // the guard makes use of its handle alone
   const NcclOptions options;
   const std::string name;
   std::atomic<bool> interrupted = false;
@@ -70,21 +66,18 @@ struct NcclHandle::Shared {
   }
 };
 
-NcclHandle::NcclHandle(const NcclApi& api, std::shared_ptr<Device> device, void* stream,
-                       NcclOptions options, std::string name)
-    : shared_(new Shared(api, std::move(device), stream, std::move(options), std::move(name))) {
-  // A signal that interrupts NCCL's accept() would fail its bootstrap.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+NcclHandle::NcclHandle(const NcclApi& api, std::shared_ptr<Device> device,
+                       std::shared_ptr<DeviceStream> stream, NcclOptions options, std::string name)
+    : shared_(new Shared(api, std::move(device), std::move(stream), std::move(options),
+                         std::move(name))) {
+  const SignalsBlocked blocked;
   guard_ = std::thread([shared = shared_] { Guard(shared); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 NcclHandle::~NcclHandle() {
   Abort();
-  if (AwaitAborted(shared_->options.abort_hard_deadline).code() == Code::kDeadlineExceeded) {
+  static_cast<void>(AwaitAborted(shared_->options.abort_hard_deadline));
+  if (stuck()) {
     shared_->Say(fmt::format("{}: its NCCL communicator is left behind unaborted", shared_->name));
   }
   bool done = false;
@@ -104,6 +97,8 @@ Status NcclHandle::Call(const char* what, const std::function<ncclResult_t(ncclC
   if (shared_->closed || shared_->interrupted) {
     return Interrupted(fmt::format("{}: the communicator was aborted", shared_->name));
   }
+  // A signal that interrupts an accept() of the threads that NCCL starts would fail its bootstrap.
+  const SignalsBlocked blocked;
   const ncclResult_t result = call(shared_->communicator);
   if (result == ncclSuccess || result == ncclInProgress) return {};
   return shared_->Error(what, result, shared_->communicator);
@@ -140,6 +135,12 @@ const std::atomic<bool>& NcclHandle::interrupted() const { return shared_->inter
 bool NcclHandle::stuck() const {
   const std::scoped_lock lock(shared_->mutex);
   return shared_->interrupted && !shared_->done &&
+         Clock::now() >= shared_->requested + Nanos(shared_->options.abort_hard_deadline);
+}
+
+bool NcclHandle::overdue() const {
+  const std::scoped_lock lock(shared_->mutex);
+  return shared_->interrupted &&
          Clock::now() >= shared_->requested + Nanos(shared_->options.abort_hard_deadline);
 }
 
@@ -187,9 +188,12 @@ void NcclHandle::Guard(const std::shared_ptr<Shared>& shared) {
     std::swap(communicator, shared->communicator);
   }
   if (communicator != nullptr) (void)shared->api.CommAbort(communicator);
-  // Buffers are free once nothing is left on the stream.
-  const Status ended = shared->device->Adopt(shared->stream)->Wait(kCheckLimit, nullptr);
-  Status health = shared->device->Check(kCheckLimit);
+  // Buffers are free once nothing is left on the stream. It may wait for a loop that has put
+  // seconds of work on the device, which is no fault of the device: only the hard deadline, which
+  // passes before this limit, ends that.
+  const Duration limit = shared->options.abort_hard_deadline;
+  const Status ended = shared->device->Adopt(shared->stream->native())->Wait(limit, nullptr);
+  Status health = shared->device->Check(limit);
   if (health.ok()) health = ended;
   if (!health.ok()) {
     health = Internal(fmt::format("{} after an abort ({})", health.message(), shared->name));

@@ -29,19 +29,20 @@ namespace muster {
 
 class NcclHandle {
  public:
-  // `stream`: what has been put there is over before the abort is called done. Starts the guard
-  // thread. `name` is for people: "generation 7, rank 2".
-  NcclHandle(const NcclApi& api, std::shared_ptr<Device> device, void* stream, NcclOptions options,
-             std::string name);
+  // `stream`: what has been put there is over before the abort is called done; that takes as long
+  // as the work of other streams for which it waits. Starts the guard thread. `name` is for people:
+  // "generation 7, rank 2".
+  NcclHandle(const NcclApi& api, std::shared_ptr<Device> device,
+             std::shared_ptr<DeviceStream> stream, NcclOptions options, std::string name);
   // Aborts, and waits for that until the hard deadline; a guard that is stuck beyond it is left
   // behind with all that it needs.
   ~NcclHandle();
   NcclHandle(const NcclHandle&) = delete;
   NcclHandle& operator=(const NcclHandle&) = delete;
 
-  // Makes one call, or a group of calls, that do not block. The communicator is null before it was
-  // made; `call` may make it. kInterrupted without a call once the abort was asked for; otherwise
-  // the result's Status, ok for ncclInProgress.
+  // Makes one call, or a group of calls, that do not block. Threads that it starts get no signals.
+  // The communicator is null before it was made; `call` may make it. kInterrupted without a call
+  // once the abort was asked for; otherwise the result's Status, ok for ncclInProgress.
   Status Call(const char* what, const std::function<ncclResult_t(ncclComm_t&)>& call);
   // What the communicator says of itself: true when it is free for the next call, false while one
   // is in progress, or its error.
@@ -54,6 +55,8 @@ class NcclHandle {
   Status AwaitAborted(Duration limit);
   // The hard deadline has passed without an end of the abort.
   [[nodiscard]] bool stuck() const;
+  // The hard deadline has passed since the abort was asked for, whether that has ended or not.
+  [[nodiscard]] bool overdue() const;
   // Raised by Abort(), before anything is done about it.
   [[nodiscard]] const std::atomic<bool>& interrupted() const;
 

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-namespace muster::worker {
+namespace muster {
 
 // Blocks all signals for the calling thread, and so for the threads it starts, until destroyed.
 class SignalsBlocked {
@@ -22,4 +22,4 @@ class SignalsBlocked {
   sigset_t before_{};
 };
 
-}  // namespace muster::worker
+}  // namespace muster
