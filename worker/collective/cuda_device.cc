@@ -42,13 +42,8 @@ CudaDevice::~CudaDevice() {
 }
 
 Status CudaDevice::MakeCurrent() const {
-  // The runtime keeps this for each thread.
-  thread_local int current = -1;
-  if (current == ordinal_) return {};
-  MUSTER_RETURN_IF_ERROR(
-      api_.Check(api_.SetDevice(ordinal_), fmt::format("using GPU {}", ordinal_)));
-  current = ordinal_;
-  return {};
+  // Each time: the runtime keeps this for each thread, and the user's code may have set another.
+  return api_.Check(api_.SetDevice(ordinal_), fmt::format("using GPU {}", ordinal_));
 }
 
 Result<DeviceMemory> CudaDevice::Allocate(std::size_t bytes) {
