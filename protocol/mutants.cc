@@ -151,7 +151,7 @@ constexpr std::array kTable = {
     MutantInfo{Mutant::kGroupIdStale, "group-id-stale",
                "A worker takes the id of an earlier assignment for that of the present one.", 0},
     MutantInfo{Mutant::kGroupIdOfOldRank, "group-id-of-old-rank",
-               "The id is minted by who was rank 0 in the generation before.", 0},
+               "The id is minted by whoever had a rank in the generation before.", 0},
 };
 
 constexpr bool InOrder() {

@@ -72,6 +72,22 @@ TEST_F(NcclTest, ASecondDeathDuringTheReform) {
   (void)Finish(workload, kFourNodes, 4);
 }
 
+// C01, the first half: an abort returns only when all ranks of the host have aborted or ended. Two
+// hosts with two GPUs each; on one of them a rank dies, on the other all have to abort together.
+TEST_F(NcclTest, RanksOfOneHostAbortTogether) {
+  const Workload workload = GpuJob();
+  ASSERT_NO_FATAL_FAILURE(StartNodes(workload, {"a", "b"}, 2));
+  const JobStatus before = Await(workload, "four workers", [](const JobStatus& job) {
+    return job.world_size == 4 && job.phase == "running" && job.committed >= 5;
+  });
+  ASSERT_EQ(before.world_size, 4);
+  ASSERT_NO_FATAL_FAILURE(RememberSurvivors(before, {"a-0", "b-0", "b-1"}));
+  (void)KillNow(before.Named("a-1")->pid, SIGKILL);
+  const JobStatus after = AwaitFourAfter(workload, before.generation);
+  ASSERT_NO_FATAL_FAILURE(LookAgain(after));
+  (void)Finish(workload, {"a", "b"}, 4);
+}
+
 // Nobody has died: the communicator is a new one, the members are the same, in the same processes.
 TEST_F(NcclTest, AnErrorOnOneRankAlone) {
   const Workload workload = GpuJob();
@@ -90,8 +106,8 @@ TEST_F(NcclTest, AnErrorOnOneRankAlone) {
   (void)Finish(workload, kFourNodes, 4);
 }
 
-// Worker c's abort never ends. It is given up and killed; the others wait for it no longer than
-// that, and its successor is taken in.
+// C01, the second half: worker c's abort never ends. It is given up and killed; the others wait for
+// it no longer than that, and its successor is taken in.
 TEST_F(NcclTest, AnAbortThatHangs) {
   const Workload workload = GpuJob();
   const std::string armed = Switch("abort");
@@ -110,7 +126,8 @@ TEST_F(NcclTest, AnAbortThatHangs) {
   (void)Finish(workload, kFourNodes, 4);
 }
 
-// The new communicator is never complete: the attempt is given up, and the next one succeeds.
+// C02: one rank never comes, and the others wait without an error. The new communicator is never
+// complete: the attempt is given up, and the next one succeeds.
 TEST_F(NcclTest, AnInitThatHangs) {
   const Workload workload = GpuJob();
   const std::string armed = Switch("init");

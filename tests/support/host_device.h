@@ -49,6 +49,7 @@ class HostDevice final : public Device {
 
   [[nodiscard]] int ordinal() const override { return 0; }
   [[nodiscard]] const std::string& name() const override { return name_; }
+  Status MakeCurrent() const override { return {}; }
   [[nodiscard]] Result<DeviceMemory> Allocate(std::size_t bytes) override;
   [[nodiscard]] Result<DeviceMemory> AllocatePinned(std::size_t bytes) override;
   [[nodiscard]] bool IsDeviceMemory(const void* address) const override;

@@ -61,8 +61,9 @@ class ControlThread {
   // What an abort has to abort from now on; null for none. REQUIRES: the lock is held.
   void SetCommunicator(std::shared_ptr<Communicator> communicator);
 
-  // Raised when an abort is asked for, before it is made. What the training thread waits for outside
-  // of a communicator ends by it; that thread lowers it for a new generation, under the lock.
+  // Raised when an abort is asked for, before it is made. What the training thread waits for
+  // outside of a communicator ends by it; that thread lowers it for a new generation, under the
+  // lock.
   std::atomic<bool> interrupted = false;
   // Set while the training thread is inside an operation of the data plane.
   std::atomic<bool> in_operation = false;

@@ -24,10 +24,12 @@ constexpr Duration kClaimPause = Duration::Millis(50);
 Status Runner::UseDevice(const WorkerOptions& options) {
   device_ = options.device;
   abort_timeout_ = options.abort_timeout;
-  if (table_->device() != nullptr && &table_->device()->device() != device_.get()) {
+  // A loop may hand over gradients from the host's memory although its state lies on a device.
+  if (device_ != nullptr && table_->device() != nullptr &&
+      &table_->device()->device() != device_.get()) {
     return InvalidArgument(fmt::format(
         "the state lies on {}, but WorkerOptions::device is {}: give both the same device",
-        table_->device()->device().name(), device_ == nullptr ? "not set" : device_->name()));
+        table_->device()->device().name(), device_->name()));
   }
   if (device_ == nullptr) {
     gradient_ = MakeHostGradientSum(gradient_elements_);

@@ -22,6 +22,7 @@ class CudaDevice final : public Device {
 
   [[nodiscard]] int ordinal() const override { return ordinal_; }
   [[nodiscard]] const std::string& name() const override { return name_; }
+  Status MakeCurrent() const override;
   [[nodiscard]] Result<DeviceMemory> Allocate(std::size_t bytes) override;
   [[nodiscard]] Result<DeviceMemory> AllocatePinned(std::size_t bytes) override;
   [[nodiscard]] bool IsDeviceMemory(const void* address) const override;
@@ -32,8 +33,6 @@ class CudaDevice final : public Device {
                                     const std::string& function) override;
   [[nodiscard]] Status Check(Duration limit) override;
 
-  // Makes this device the calling thread's; cheap when it is already.
-  Status MakeCurrent() const;
   [[nodiscard]] const CudaApi& api() const { return api_; }
 
  private:

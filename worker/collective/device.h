@@ -141,6 +141,10 @@ class Device : public std::enable_shared_from_this<Device> {
   // As people know it: "NVIDIA H200 (0000:1b:00.0)".
   [[nodiscard]] virtual const std::string& name() const = 0;
 
+  // Makes this device the calling thread's, which is what the vendor's own libraries look for.
+  // Everything here does so by itself.
+  virtual Status MakeCurrent() const = 0;
+
   // Not initialized. kResourceExhausted, with what is free, when there is not so much.
   [[nodiscard]] virtual Result<DeviceMemory> Allocate(std::size_t bytes) = 0;
   // Pinned memory of the host.

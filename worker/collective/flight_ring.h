@@ -131,7 +131,7 @@ class FlightRing {
 
   // From now on operations belong to this generation and are counted from 1 again.
   void StartGeneration(Generation generation, Lineage lineage, Rank rank, std::int32_t world_size);
-  // An operation is entered; a few tens of nanoseconds. `peer` as in FlightEntry.
+  // An operation is entered: one reading of the clock and ten stores. `peer` as in FlightEntry.
   // REQUIRES: bytes >= 0
   [[nodiscard]] Ticket Begin(FlightKind kind, std::int64_t bytes, Rank peer = Rank(-1));
   // It was left. Without effect when kFlightEntries others have begun since.

@@ -77,6 +77,7 @@ NcclCommunicator::NcclCommunicator(const NcclApi* api, std::shared_ptr<Device> d
       device_(std::move(device)),
       group_(std::move(group)),
       options_(std::move(options)),
+      nccl_name_(fmt::format("muster-g{}", group_.generation.value())),
       stream_(std::move(stream)),
       handle_(*api_, device_, stream_, options_, NameOf(group_)) {}
 
@@ -163,13 +164,13 @@ Status NcclCommunicator::Connect() {
   return Run([this]() -> Status {
     MUSTER_CHECK(!connected_, "Connect() is called once");
     if (group_.world_size > 1) {
+      MUSTER_RETURN_IF_ERROR(device_->MakeCurrent());
       ncclUniqueId id;
       static_assert(sizeof(id) == kNcclIdBytes);
       std::memcpy(&id, group_.id.data(), sizeof(id));
       ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
       config.blocking = 0;
-      const std::string name = fmt::format("muster-g{}", group_.generation.value());
-      config.commName = name.c_str();
+      config.commName = nccl_name_.c_str();
       MUSTER_RETURN_IF_ERROR(handle_.Call("making the communicator", [&](ncclComm_t& communicator) {
         return api_->CommInitRankConfig(&communicator, group_.world_size, id, group_.rank.value(),
                                         &config);

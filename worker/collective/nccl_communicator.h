@@ -109,6 +109,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   const std::shared_ptr<Device> device_;
   const NcclGroup group_;
   const NcclOptions options_;
+  const std::string nccl_name_;  // for as long as NCCL may look at it
   const std::shared_ptr<DeviceStream> stream_;
   NcclHandle handle_;  // after what its guard uses
   std::atomic<std::uint64_t> operations_ = 0;

@@ -108,8 +108,8 @@ const std::string* Session::group_id() const {
 bool Session::mints_group_id() const {
   if (identity_.spec.backend != Backend::kNccl || !assigned_) return false;
   if (assigned_->world_size() == 1 || group_id() != nullptr) return false;
-  const bool old = Planted(Mutant::kGroupIdOfOldRank) && started_;
-  return RankIn(old ? *started_ : *assigned_) == Rank(0);
+  if (Planted(Mutant::kGroupIdOfOldRank) && started_) return true;
+  return RankIn(*assigned_) == Rank(0);
 }
 
 void Session::On(const IdMinted& input, Instant) {

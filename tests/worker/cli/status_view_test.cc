@@ -11,7 +11,7 @@ constexpr char kRunning[] = R"json({
   "job": "lm", "phase": "forming", "generation": 3, "world_size": 3, "committed": 120,
   "loss": 2.34561, "waiting_for": "1 of 3: worker n1-2 last heard 1.2 s ago",
   "lineage": "00000000000000ab",
-  "spec": {"min_workers": 2, "max_workers": 4, "steps": 400, "backend": "nccl", "checkpoint_directory": "/data/ck"},
+  "spec": {"min_workers": 2, "max_workers": 4, "steps": 400, "checkpoint_directory": "/data/ck"},
   "workers": [
     {"worker": "n1-0", "incarnation": "0000000000000001", "node": "n1", "pid": 4711,
      "address": "127.0.0.1:4000", "role": "member", "state": "alive", "rank": 0,
@@ -55,7 +55,7 @@ TEST(RenderJobTest, Screen) {
   ASSERT_TRUE(text.ok()) << text.status().ToString();
   EXPECT_EQ(
       *text,
-      R"text(job lm: forming, generation 3, 3 workers (min 2, max 4), over NCCL, step 120 of 400, loss 2.3456
+      R"text(job lm: forming, generation 3, 3 workers (min 2, max 4), step 120 of 400, loss 2.3456
 waiting for: 1 of 3: worker n1-2 last heard 1.2 s ago
 
 RANK  WORKER  NODE  PID   ROLE     STATE                  HEARD      STEP  STAGE
@@ -76,6 +76,15 @@ checkpoints in /data/ck (1 save given up)
   step 100  announced  4 shards  1.5 MiB  s000000000100-g00000002
   step 80   announced  4 shards  1.5 MiB  s000000000080-g00000002  struck out
 )text");
+}
+
+TEST(RenderJobTest, AJobOverNcclSaysSo) {
+  const auto text = RenderJob(R"({"job": "lm", "phase": "running", "generation": 1, "world_size": 2,
+      "committed": 0, "spec": {"min_workers": 1, "max_workers": 2, "backend": "nccl"}})");
+  ASSERT_TRUE(text.ok());
+  EXPECT_TRUE(text->starts_with(
+      "job lm: running, generation 1, 2 workers (min 1, max 2), over NCCL, step 0\n"))
+      << *text;
 }
 
 TEST(RenderJobTest, AnEndedJobSaysHow) {

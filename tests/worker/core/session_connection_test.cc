@@ -397,5 +397,22 @@ TEST(SessionConnection, LeaveTellsHowMuchOfItsNoticeIsLeft) {
   EXPECT_LE(again->within, Duration::Seconds(29));
 }
 
+// A device that is lost, or an abort that never ends: nothing of it gets better by waiting.
+TEST(SessionConnection, AWorkerThatIsOfNoUseSaysWhyAndEnds) {
+  SessionHarness h;
+  h.StartFirst();
+  h.Hand(Unfit{Internal("GPU 0 is lost")});
+  const auto leave = h.Take<Leave>();
+  ASSERT_TRUE(leave);
+  EXPECT_EQ(leave->reason, "GPU 0 is lost");
+  EXPECT_EQ(leave->within, Duration::Millis(1));
+  EXPECT_EQ(h.next(), Directive::kEnd);
+  EXPECT_EQ(h.session().status().code(), Code::kInternal);
+  EXPECT_EQ(h.session().status().message(), "GPU 0 is lost");
+  EXPECT_EQ(h.session().NextDeadline(), Instant::Never());
+  h.Hand(Unfit{Internal("again")});
+  EXPECT_EQ(h.session().status().message(), "GPU 0 is lost");
+}
+
 }  // namespace
 }  // namespace muster::worker
