@@ -61,6 +61,7 @@ class FakeDevice final : public Device {
   explicit FakeDevice(Driver& driver) : driver_(driver) {}
   [[nodiscard]] int ordinal() const override { return 0; }
   [[nodiscard]] const std::string& name() const override { return name_; }
+  Status MakeCurrent() const override { return {}; }
   [[nodiscard]] Result<DeviceMemory> Allocate(std::size_t) override { return Unimplemented(""); }
   [[nodiscard]] Result<DeviceMemory> AllocatePinned(std::size_t) override {
     return Unimplemented("");

@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "protocol/check.h"
 #include "worker/collective/signals_blocked.h"
 
 namespace muster {
@@ -43,9 +44,12 @@ struct NcclHandle::Shared {
   const std::string name;
   std::atomic<bool> interrupted = false;
 
-  std::timed_mutex call_mutex;  // held during a call; guards the next two
-  ncclComm_t communicator = nullptr;
-  std::atomic<bool> closed = false;
+  ncclComm_t communicator = nullptr;  // of the call that is inside, and then of the guard
+
+  std::mutex call_mutex;  // guards the next two
+  std::condition_variable call_over;
+  bool calling = false;
+  bool closed = false;  // the guard has come: there is no further call
 
   std::mutex mutex;  // guards the rest
   std::condition_variable changed;
@@ -64,6 +68,36 @@ struct NcclHandle::Shared {
   void Say(const std::string& line) const {
     if (options.say) options.say(line);
   }
+};
+
+// A call's time inside.
+class NcclHandle::Inside {
+ public:
+  explicit Inside(Shared& shared) : shared_(shared) {
+    const std::scoped_lock lock(shared_.call_mutex);
+    if (shared_.closed || shared_.interrupted) return;
+    MUSTER_CHECK(!shared_.calling, "one thread makes the calls");
+    entered_ = shared_.calling = true;
+  }
+  ~Inside() {
+    if (!entered_) return;
+    {
+      const std::scoped_lock lock(shared_.call_mutex);
+      shared_.calling = false;
+    }
+    shared_.call_over.notify_all();
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+  // Ok when the call may be made.
+  [[nodiscard]] Status status() const {
+    if (entered_) return {};
+    return Interrupted(fmt::format("{}: the communicator was aborted", shared_.name));
+  }
+
+ private:
+  Shared& shared_;
+  bool entered_ = false;
 };
 
 NcclHandle::NcclHandle(const NcclApi& api, std::shared_ptr<Device> device,
@@ -93,10 +127,8 @@ NcclHandle::~NcclHandle() {
 }
 
 Status NcclHandle::Call(const char* what, const std::function<ncclResult_t(ncclComm_t&)>& call) {
-  const std::scoped_lock lock(shared_->call_mutex);
-  if (shared_->closed || shared_->interrupted) {
-    return Interrupted(fmt::format("{}: the communicator was aborted", shared_->name));
-  }
+  const Inside inside(*shared_);
+  MUSTER_RETURN_IF_ERROR(inside.status());
   // A signal that interrupts an accept() of the threads that NCCL starts would fail its bootstrap.
   const SignalsBlocked blocked;
   const ncclResult_t result = call(shared_->communicator);
@@ -105,10 +137,8 @@ Status NcclHandle::Call(const char* what, const std::function<ncclResult_t(ncclC
 }
 
 Result<bool> NcclHandle::Ready() {
-  const std::scoped_lock lock(shared_->call_mutex);
-  if (shared_->closed || shared_->interrupted) {
-    return Interrupted(fmt::format("{}: the communicator was aborted", shared_->name));
-  }
+  const Inside inside(*shared_);
+  MUSTER_RETURN_IF_ERROR(inside.status());
   ncclResult_t state = ncclSuccess;
   const ncclResult_t result = shared_->api.CommGetAsyncError(shared_->communicator, &state);
   if (result != ncclSuccess) {
@@ -179,8 +209,9 @@ void NcclHandle::Guard(const std::shared_ptr<Shared>& shared) {
   {
     // The calls do not block, so this takes no time; a call that does all the same must not keep
     // the abort away, which is what would free it.
-    std::unique_lock call(shared->call_mutex, Nanos(shared->options.abort_soft_deadline));
-    if (!call.owns_lock()) {
+    std::unique_lock lock(shared->call_mutex);
+    if (!shared->call_over.wait_for(lock, Nanos(shared->options.abort_soft_deadline),
+                                    [&] { return !shared->calling; })) {
       shared->Say(
           fmt::format("{}: a call of NCCL does not return; aborting beside it", shared->name));
     }

@@ -62,6 +62,7 @@ class NcclHandle {
 
  private:
   struct Shared;
+  class Inside;
   static void Guard(const std::shared_ptr<Shared>& shared);
 
   const std::shared_ptr<Shared> shared_;
