@@ -47,6 +47,21 @@ class NcclMatrixTest : public NcclE2eTest {
   }
 };
 
+std::string Line(const std::string& fault, const char* phase, Instant begun,
+                 std::int64_t generations, bool kept, std::int64_t redone) {
+  return fmt::format("{:<18} {:<24} {:>8.1f} s {:>11} {:>12}  {}\n", fault, phase,
+                     (MonotonicNow() - begun).ToSeconds(), generations,
+                     kept ? "goes on" : "replaced", redone);
+}
+
+std::int64_t RedoneSince(const JobStatus& job, std::int64_t generation) {
+  std::int64_t redone = 0;
+  for (const IncidentStatus& incident : job.incidents) {
+    if (incident.from >= generation) redone += incident.steps_redone;
+  }
+  return redone;
+}
+
 TEST_F(NcclMatrixTest, EveryFaultIsOvercome) {
   Workload workload = GpuJob();
   workload.steps = 1'000'000;
@@ -65,6 +80,25 @@ TEST_F(NcclMatrixTest, EveryFaultIsOvercome) {
   const std::int64_t survivor = now.Named("a-0")->pid;
   std::string table = fmt::format("{:<18} {:<24} {:>10} {:>11} {:>12}  {}\n", "fault", "phase",
                                   "back in", "generations", "its process", "steps redone");
+  // What needs no double to go wrong.
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    const std::int64_t before = now.generation;
+    const std::int64_t peer = now.Named("b-0")->pid;
+    const Instant begun = MonotonicNow();
+    (void)KillNow(peer, signal);
+    (void)Await(workload, "two workers in step", [&](const JobStatus& job) {
+      return std::ranges::any_of(job.incidents, [&](const IncidentStatus& incident) {
+        return incident.from >= before && incident.world_after == 2 && incident.complete;
+      });
+    });
+    if (signal == SIGSTOP) (void)KillNow(peer, SIGCONT);
+    now = AwaitThreeAfter(workload, before);
+    ASSERT_EQ(now.world_size, 3) << lab().OutputOf("b");
+    const bool kept = now.Named("b-0")->pid == peer;
+    EXPECT_EQ(kept, signal == SIGSTOP);
+    table += Line(signal == SIGKILL ? "SIGKILL of b" : "SIGSTOP of b", "step", begun,
+                  now.generation - before, kept, RedoneSince(now, before));
+  }
   for (const Row& row : kRows) {
     SCOPED_TRACE(row.fault);
     const std::int64_t before = now.generation;
@@ -90,13 +124,8 @@ TEST_F(NcclMatrixTest, EveryFaultIsOvercome) {
     const bool kept = now.Named("c-0")->pid == victim;
     EXPECT_EQ(kept, !row.fatal);
     EXPECT_EQ(now.Named("a-0")->pid, survivor);
-    std::int64_t redone = 0;
-    for (const IncidentStatus& incident : now.incidents) {
-      if (incident.from >= before) redone += incident.steps_redone;
-    }
-    table += fmt::format("{:<18} {:<24} {:>8.1f} s {:>11} {:>12}  {}\n", row.fault, row.phase,
-                         (MonotonicNow() - begun).ToSeconds(), now.generation - before,
-                         kept ? "goes on" : "replaced", redone);
+    const std::int64_t redone = RedoneSince(now, before);
+    table += Line(row.fault, row.phase, begun, now.generation - before, kept, redone);
     EXPECT_EQ(redone, 0);
   }
   std::printf("%s", table.c_str());
