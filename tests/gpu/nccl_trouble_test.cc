@@ -80,6 +80,7 @@ class FakeDevice final : public Device {
     return Unimplemented("");
   }
   [[nodiscard]] Status Check(Duration) override { return {}; }
+  Status MakeCurrent() const override { return {}; }
 
  private:
   void Free(void*, bool) noexcept override {}
