@@ -80,7 +80,6 @@ class FakeDevice final : public Device {
     return Unimplemented("");
   }
   [[nodiscard]] Status Check(Duration) override { return {}; }
-  Status MakeCurrent() const override { return {}; }
 
  private:
   void Free(void*, bool) noexcept override {}

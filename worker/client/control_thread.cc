@@ -173,8 +173,17 @@ class ControlThread::Io {
   void GiveUp(const Status& why, bool stuck) {
     if (given_up_) return;
     given_up_ = true;
-    std::fprintf(stderr, "muster: %s; this worker is given up%s\n", why.message().c_str(),
-                 stuck ? ", and its process killed" : "");
+    bool ended = false;
+    {
+      const Lock lock = owner_.Acquire();
+      ended = owner_.session_.ended();
+    }
+    // After the end of the job the process is the user's alone: it may be saving its model.
+    if (ended) stuck = false;
+    std::fprintf(stderr, "muster: %s; this worker %s\n", why.message().c_str(),
+                 stuck   ? "is given up, and its process killed"
+                 : ended ? "has ended, but its process may not be able to exit"
+                         : "is given up");
     Hand(Unfit{why});
     if (!stuck) return;
     kill_timer_.expires_after(std::chrono::nanoseconds(kLastWords.nanos()));
