@@ -24,10 +24,11 @@ constexpr Duration kClaimPause = Duration::Millis(50);
 Status Runner::UseDevice(const WorkerOptions& options) {
   device_ = options.device;
   abort_timeout_ = options.abort_timeout;
-  if (table_->device() != nullptr && &table_->device()->device() != device_.get()) {
+  if (table_->device() != nullptr && device_ != nullptr &&
+      &table_->device()->device() != device_.get()) {
     return InvalidArgument(fmt::format(
         "the state lies on {}, but WorkerOptions::device is {}: give both the same device",
-        table_->device()->device().name(), device_ == nullptr ? "not set" : device_->name()));
+        table_->device()->device().name(), device_->name()));
   }
   if (device_ == nullptr) {
     gradient_ = MakeHostGradientSum(gradient_elements_);
@@ -178,6 +179,7 @@ void Runner::Form(const GenerationRecord& record) {
   }
   if (record.restore.source != RestoreSource::kInitial) table_->MarkTrained();
   if (!status.ok() && communicator_) communicator_->Abort();
+  if (!status.ok() && GaveUpDevice(status)) return;
   const ControlThread::Lock lock = control_->Acquire();
   if (status.ok()) {
     control_->Hand(FormedHere{record.generation, (connected - begun).ToMillis(),
@@ -190,6 +192,7 @@ void Runner::Form(const GenerationRecord& record) {
     if (communicator_) failure.peer = communicator_->failed_peer().value_or(Rank(-1));
     if (report.bad_checkpoint) failure.bad_checkpoint = record.restore.checkpoint;
     failure.contradicts = report.contradicts;
+    failure.reading = report.reading;
     control_->Hand(FormBroke{std::move(failure)});
   }
 }
