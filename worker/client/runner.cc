@@ -25,6 +25,8 @@ constexpr Duration kSavePatience = Duration::Seconds(120);
 constexpr Duration kFinishPatience = Duration::Seconds(10);
 // After this long in BeginStep a line says what is waited for.
 constexpr Duration kSayAfter = Duration::Seconds(1);
+// For a small kernel, after an error that may be the device's.
+constexpr Duration kDeviceCheckLimit = Duration::Seconds(5);
 
 }  // namespace
 
@@ -317,8 +319,21 @@ void Runner::AwaitSave() {
   }
 }
 
+bool Runner::GaveUpDevice(const Status& why) {
+  Device* device = device_.get();
+  if (device == nullptr && table_->device() != nullptr) device = &table_->device()->device();
+  if (device == nullptr || identity_.spec.backend == Backend::kNccl) return false;
+  if (why.code() != Code::kInternal && why.code() != Code::kDeadlineExceeded) return false;
+  const Status health = device->Check(kDeviceCheckLimit);
+  if (health.ok()) return false;
+  std::fprintf(stderr, "muster: %s; this worker is given up\n", health.message().c_str());
+  const ControlThread::Lock lock = control_->Acquire();
+  control_->Hand(Unfit{health});
+  return true;
+}
+
 void Runner::OperationFailedWith(const Status& status) {
-  if (status.code() != Code::kInterrupted) {
+  if (status.code() != Code::kInterrupted && !GaveUpDevice(status)) {
     const ControlThread::Lock lock = control_->Acquire();
     OperationBroke broke;
     broke.generation = record_.generation;

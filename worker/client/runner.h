@@ -101,6 +101,10 @@ class Runner {
   // interrupted, and the communicator given up.
   void OperationFailedWith(const Status& status);
   void GiveUpStep(const std::string& reason);
+  // After an error that may be the device's: when that is lost, so is this worker, for no further
+  // attempt would go better. The end of an abort over NCCL looks at the device by itself.
+  // True: it was given up.
+  [[nodiscard]] bool GaveUpDevice(const Status& why);
 
   // runner_step.cc
   void Misuse(TrainingStep& step, Status status);
