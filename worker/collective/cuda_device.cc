@@ -42,13 +42,11 @@ CudaDevice::~CudaDevice() {
 }
 
 Status CudaDevice::MakeCurrent() const {
-  // The runtime keeps this for each thread.
-  thread_local int current = -1;
-  if (current == ordinal_) return {};
-  MUSTER_RETURN_IF_ERROR(
-      api_.Check(api_.SetDevice(ordinal_), fmt::format("using GPU {}", ordinal_)));
-  current = ordinal_;
-  return {};
+  // The runtime keeps this for each thread. Not remembered here, for the program selects devices
+  // too; selecting the one that is current already costs next to nothing.
+  const cudaError_t error = api_.SetDevice(ordinal_);
+  if (error == cudaSuccess) return {};
+  return api_.Check(error, fmt::format("using GPU {}", ordinal_));
 }
 
 Result<DeviceMemory> CudaDevice::Allocate(std::size_t bytes) {
