@@ -118,6 +118,7 @@ void Fields(Io& io, Ref<Io, FormFailed> failed) {
   io.RankFrom("peer", failed.peer, -1);
   io.Optional("bad_checkpoint", failed.bad_checkpoint);
   io.Bool("contradicts", failed.contradicts);
+  io.Bool("reading", failed.reading);
 }
 
 template <class Io>

@@ -149,6 +149,8 @@ struct FormFailed {
   std::optional<CheckpointKey> bad_checkpoint;
   // The checkpoint is whole, but not one of this job's tensors: no other attempt would go better.
   bool contradicts = false;
+  // Reading the checkpoint failed: nothing else that fails says anything about it.
+  bool reading = false;
   friend bool operator==(const FormFailed&, const FormFailed&) = default;
 };
 

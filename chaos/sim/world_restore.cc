@@ -162,6 +162,7 @@ void World::FormBroke(Process& p, Code code, const std::string& reason, Rank pee
   Schedule(data_.GiveUp(MemberOf(p), p.record->generation));
   FormFailed failed{p.record->generation, code, reason, peer, {}};
   if (bad_checkpoint) failed.bad_checkpoint = p.record->restore.checkpoint;
+  failed.reading = bad_checkpoint;
   p.at = At::kBoundary;
   Tell(p, worker::FormBroke{failed});
   if (p.alive) Later(p.index, Duration(), Continue{Thread::kPump, {}});

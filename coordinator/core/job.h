@@ -283,7 +283,9 @@ class Job {
   [[nodiscard]] Timing timing() const;
 
   // job_round.cc
-  void BeginRound(Cause cause, bool conclusive, Instant now);
+  // `detail`: more than `cause` says, for the reason of the job's end if this is one attempt too
+  // many.
+  void BeginRound(Cause cause, bool conclusive, Instant now, const std::string& detail = {});
   [[nodiscard]] Incident IncidentOf(Cause cause, Instant now);
   void Ask(Worker& worker, Instant now);
   void AdvanceRound(Instant now);

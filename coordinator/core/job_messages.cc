@@ -121,15 +121,16 @@ void Job::On(Worker& worker, const FormFailed& failed, Instant now) {
   if (!round_->assigned) return OnLateFormFailed(worker, failed, now);
   if (failed.generation != round_->number) return;
   const Restore& restore = round_->record.restore;
-  std::string detail =
+  const std::string detail =
       fmt::format("worker {} could not form generation {}: {}", worker.member.worker.value(),
                   failed.generation.value(), failed.reason);
+  // A peer or a device that failed while a checkpoint was read says nothing about the checkpoint.
   const bool of_checkpoint =
-      restore.source == RestoreSource::kCheckpoint && failed.peer.value() < 0;
+      restore.source == RestoreSource::kCheckpoint && failed.peer.value() < 0 && failed.reading;
   if (of_checkpoint && failed.contradicts) return EndJob(EndKind::kFailed, failed.reason, now);
   if (of_checkpoint) StrikeOut(worker, failed, restore, now);
-  Publish(EventKind::kForming, now, std::move(detail), worker.member);
-  BeginRound(Cause::kFormingFailed, false, now);
+  Publish(EventKind::kForming, now, detail, worker.member);
+  BeginRound(Cause::kFormingFailed, false, now, detail);
   if (!round_) return;  // one attempt too many: the job has ended
   const GenerationRecord& broken = *record_.latest;
   if (failed.peer.value() >= 0 && failed.peer.value() < broken.world_size()) {
@@ -177,7 +178,7 @@ void Job::On(Worker& worker, const OperationFailed& failed, Instant now) {
   Member blamed = worker.member;
   const std::string evidence =
       fmt::format("worker {} reports: {}", worker.member.worker.value(), failed.reason);
-  if (!round_) BeginRound(Cause::kOperationFailed, false, now);
+  if (!round_) BeginRound(Cause::kOperationFailed, false, now, evidence);
   if (!round_) return;  // one attempt too many: the job has ended
   if (failed.peer.value() >= 0 && failed.peer.value() < record_.started->world_size()) {
     const auto index = static_cast<std::size_t>(failed.peer.value());

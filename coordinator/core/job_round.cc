@@ -38,7 +38,7 @@ Incident Job::IncidentOf(Cause cause, Instant now) {
   return incident;
 }
 
-void Job::BeginRound(Cause cause, bool conclusive, Instant now) {
+void Job::BeginRound(Cause cause, bool conclusive, Instant now, const std::string& detail) {
   if (record_.end && !Planted(Mutant::kEndIgnored)) return;
   Round next;
   next.number = NextGeneration(record_);
@@ -85,7 +85,8 @@ void Job::BeginRound(Cause cause, bool conclusive, Instant now) {
     EndJob(EndKind::kFailed,
            fmt::format("gave up after {} attempts to form a generation that commits a step; the "
                        "last one failed: {}",
-                       config_.max_forming_attempts, CauseText(cause)),
+                       config_.max_forming_attempts, detail.empty() ? CauseText(cause) : detail)
+               .substr(0, kMaxReasonBytes),
            now);
     return;
   }

@@ -147,7 +147,7 @@ std::vector<Message> SampleMessages() {
       SampleHeartbeat(),
       SampleReady(),
       Formed{.generation = g, .form_ms = 2.5, .restore_ms = 3.5, .restored_bytes = 1 << 20},
-      FormFailed{g, Code::kDataLoss, "bad block", Rank(1), key, true},
+      FormFailed{g, Code::kDataLoss, "bad block", Rank(1), key, true, true},
       OperationFailed{g, Step(42), Code::kUnavailable, "reset by peer", Rank(3)},
       Stopped{.generation = g, .step = Step(42)},
       Leave{.reason = "SIGTERM", .finish = true, .within = Duration::Seconds(30)},

@@ -170,6 +170,9 @@ Result<DeviceMemory> HostDevice::Allocate(std::size_t bytes) {
 }
 
 Result<DeviceMemory> HostDevice::AllocatePinned(std::size_t bytes) {
+  if (bytes > options_.pinned_bytes) {
+    return ResourceExhausted(name_ + ": " + std::to_string(bytes) + " pinned bytes wanted");
+  }
   return Keep(pinned_blocks_, bytes, true);
 }
 

@@ -28,6 +28,7 @@ class HostDevice final : public Device {
  public:
   struct Options {
     std::size_t memory_bytes = std::size_t{1} << 30U;  // Allocate() gives no more at a time
+    std::size_t pinned_bytes = std::size_t{1} << 30U;  // nor does AllocatePinned()
     // Device memory can be touched by work of its streams alone: whoever follows a pointer into it
     // otherwise dies of it.
     bool guarded = false;

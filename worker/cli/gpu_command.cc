@@ -42,8 +42,9 @@ int RunGpu(const GpuOptions& options) {
   } else {
     fmt::print("GPU   none: {}\n", device.status().message());
   }
-  fmt::print("NCCL  {}\n",
-             nccl.ok() ? NcclVersionText() + ": can be used" : "off: " + nccl.message());
+  // The text begins with the name.
+  fmt::print("{}\n",
+             nccl.ok() ? NcclVersionText() + ": can be used" : "NCCL  off: " + nccl.message());
   fmt::print("{}\n", usable ? "Workers with a device use NCCL (--backend auto)."
                             : "Workers go over TCP (--backend auto).");
   return usable ? 0 : 1;

@@ -154,6 +154,7 @@ void AddQuery(CLI::App& app, QueryOptions& options) {
          "-o,--output", [&options](const std::string& form) { options.json = form == "json"; },
          "text or json")
       ->check(CLI::IsMember({"text", "json"}));
+  app.add_flag("--json", options.json, "The same as -o json");
 }
 
 struct StatusFlags {

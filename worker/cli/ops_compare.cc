@@ -408,6 +408,33 @@ JobOps CompareJob(const std::string& job, std::vector<Standing> all) {
 
 }  // namespace
 
+namespace {
+
+// Jobs of one name that run beside each other, the newest first; what belongs to none that lives
+// goes with that.
+std::vector<std::vector<Standing>> SplitRuns(std::vector<Standing> all) {
+  const auto lineage = [](const Standing& one) { return one.log->place.lineage; };
+  std::vector<Lineage> living;
+  std::stable_sort(all.begin(), all.end(), [](const Standing& a, const Standing& b) {
+    return a.log->place.unix_ns > b.log->place.unix_ns;
+  });
+  for (const Standing& one : all) {
+    if (one.row.liveness != Liveness::kAlive || lineage(one) == Lineage()) continue;
+    if (std::find(living.begin(), living.end(), lineage(one)) == living.end()) {
+      living.push_back(lineage(one));
+    }
+  }
+  std::vector<std::vector<Standing>> runs(std::max<std::size_t>(living.size(), 1));
+  for (Standing& one : all) {
+    const auto found = std::find(living.begin(), living.end(), lineage(one));
+    runs[found == living.end() ? 0 : static_cast<std::size_t>(found - living.begin())].push_back(
+        std::move(one));
+  }
+  return runs;
+}
+
+}  // namespace
+
 std::vector<JobOps> CompareOps(const std::vector<FoundFlight>& flights, const OpsNow& now,
                                const std::string& only) {
   std::map<std::string, std::vector<Standing>> jobs;
@@ -416,7 +443,16 @@ std::vector<JobOps> CompareOps(const std::vector<FoundFlight>& flights, const Op
     if (only.empty() || job == only) jobs[job].push_back(StandingOf(found, now));
   }
   std::vector<JobOps> all;
-  for (auto& [job, standings] : jobs) all.push_back(CompareJob(job, std::move(standings)));
+  for (auto& [job, standings] : jobs) {
+    std::vector<std::vector<Standing>> runs = SplitRuns(std::move(standings));
+    for (std::vector<Standing>& run : runs) {
+      all.push_back(CompareJob(job, std::move(run)));
+      if (runs.size() == 1) continue;
+      all.back().verdict.push_back(
+          fmt::format("{} jobs of this name run on this host, each with a coordinator of its own",
+                      runs.size()));
+    }
+  }
   return all;
 }
 

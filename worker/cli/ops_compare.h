@@ -47,8 +47,9 @@ struct JobOps {
   std::vector<std::string> verdict;
 };
 
-// By name of the job; `only`: of this job alone unless empty. Works on whatever rings say: times
-// and numbers need not make sense.
+// By name of the job; `only`: of this job alone unless empty. Jobs of one name with coordinators of
+// their own (workers that live, of several lineages) are told apart. Works on whatever rings say:
+// times and numbers need not make sense.
 [[nodiscard]] std::vector<JobOps> CompareOps(const std::vector<FoundFlight>& flights,
                                              const OpsNow& now, const std::string& only = {});
 

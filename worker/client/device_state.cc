@@ -49,7 +49,11 @@ Result<std::shared_ptr<Fence>> DeviceState::EndCopies() {
   return fence;
 }
 
-Status DeviceState::Wait() { return stream_->Wait(kPatience, interrupted_); }
+Status DeviceState::Wait() {
+  Status status = stream_->Wait(kPatience, interrupted_);
+  if (status.ok()) retired_.clear();
+  return status;
+}
 
 Status DeviceState::Settle() {
   BeginCopies();

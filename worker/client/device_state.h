@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "checkpoint/aligned_buffer.h"
 #include "protocol/status.h"
@@ -57,6 +59,9 @@ class DeviceState {
   [[nodiscard]] Result<std::shared_ptr<Fence>> EndCopies();
   // Waits until the copies so far have run.
   [[nodiscard]] Status Wait();
+  // Frees memory once the copies so far have been waited for: of those that were not, one may still
+  // be on its way from or to it.
+  void Retire(DeviceMemory memory) { retired_.push_back(std::move(memory)); }
 
   // Copies between memory of the device and ordinary memory, and waits. REQUIRES: equal sizes.
   [[nodiscard]] Status Fetch(std::span<std::byte> to, std::span<const std::byte> device_memory);
@@ -75,6 +80,7 @@ class DeviceState {
   const std::size_t staging_bytes_;
   const std::atomic<bool>* interrupted_ = nullptr;
   DeviceMemory staging_[2];  // pinned; got when they are first needed
+  std::vector<DeviceMemory> retired_;
   std::unique_ptr<DeviceStream> stream_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -119,7 +120,9 @@ class StagedGradientSum final : public HostGradientSum {
   Result<double> Mean(double scale) override {
     Result<double> norm = HostGradientSum::Mean(scale);
     if (!norm.ok()) return norm;
-    stream_->Copy(result_.data(), mean_.data(), mean_.size() * sizeof(float));
+    // By way of pinned memory, which is free by now: from any other, the driver could wait.
+    std::memcpy(leaf_.data(), mean_.data(), leaf_.size());
+    stream_->Copy(result_.data(), leaf_.data(), leaf_.size());
     MUSTER_RETURN_IF_ERROR(stream_->Wait(kCopyLimit, nullptr));
     return norm;
   }

@@ -112,7 +112,8 @@ Result<Backend> BackendOf(const WorkerOptions& options) {
   if (options.device == nullptr) {
     if (!chosen) return Backend::kTcp;
     return FailedPrecondition(
-        "backend nccl needs a GPU: set WorkerOptions::device (OpenDevice), or use backend tcp");
+        "backend nccl needs a GPU, and this worker computes without one: set WorkerOptions::device "
+        "(OpenDevice; char_lm --device cuda), or take backend tcp or auto");
   }
   const Status usable = NcclUsable();
   if (usable.ok()) return Backend::kNccl;

@@ -201,6 +201,7 @@ void Runner::FormingFailedWith(const GenerationRecord& record, const Status& sta
     if (communicator_) failure.peer = communicator_->failed_peer().value_or(Rank(-1));
     if (report.bad_checkpoint) failure.bad_checkpoint = record.restore.checkpoint;
     failure.contradicts = report.contradicts;
+    failure.reading = report.reading;
     control_->Hand(FormBroke{std::move(failure)});
   }
   EndIfDeviceIsLost();

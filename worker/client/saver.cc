@@ -43,6 +43,8 @@ class Saver::Work {
   void Run();
   // Ends the thread soon; false when it is still there after `patience`, and then it is mute.
   bool Stop(Duration patience);
+  // Does the thread wait for a device to copy a snapshot?
+  [[nodiscard]] bool awaits_device();
 
   void Prepare(std::int64_t bytes, checkpoint::BufferMemory memory);
   Status Save(const StateTable& table, checkpoint::ShardPlan plan);
@@ -80,6 +82,7 @@ class Saver::Work {
   std::condition_variable changed_;
   std::deque<Job> jobs_;
   bool saving_ = false;  // from the start of a snapshot until its file is done
+  bool awaits_device_ = false;
   std::int64_t skipped_ = 0;
   std::int64_t prepare_bytes_ = 0;  // 0: nothing to prepare
   checkpoint::BufferMemory prepare_memory_;
@@ -103,8 +106,9 @@ Status Saver::Work::Save(const StateTable& table, checkpoint::ShardPlan plan) {
     std::unique_lock lock(mutex_);
     if (saving_) {
       ++skipped_;
-      return ResourceExhausted(fmt::format(
-          "busy: the checkpoint before is still being written ({} skipped so far)", skipped_));
+      return ResourceExhausted(
+          fmt::format("busy: the checkpoint before is still being {} ({} skipped so far)",
+                      awaits_device_ ? "copied from the device" : "written", skipped_));
     }
     saving_ = true;
     changed_.wait(lock, [this] { return !preparing_; });
@@ -170,12 +174,11 @@ void Saver::Work::Run() {
 // Lack of memory is for the save to report.
 void Saver::Work::GetMemory(std::unique_lock<std::mutex>& lock) {
   const std::int64_t bytes = std::exchange(prepare_bytes_, 0);
-  checkpoint::BufferMemory memory = std::exchange(prepare_memory_, nullptr);
+  const checkpoint::BufferMemory memory = std::exchange(prepare_memory_, nullptr);
   checkpoint::AlignedBuffer buffer = std::move(buffer_);
   preparing_ = true;
   lock.unlock();
-  if (memory && !buffer.has_memory()) buffer = checkpoint::AlignedBuffer(std::move(memory));
-  static_cast<void>(buffer.Resize(bytes));
+  static_cast<void>(MakeRoom(bytes, memory, &buffer));
   lock.lock();
   buffer_ = std::move(buffer);
   preparing_ = false;
@@ -203,13 +206,23 @@ bool Saver::Work::Stop(Duration patience) {
 // device writes to the memory it must stay, and a thread that waits for ever is left behind.
 Status Saver::Work::AwaitCopies(const Snapshot& snapshot) {
   if (snapshot.ready == nullptr) return {};
+  Result<bool> passed = false;
+  std::unique_lock lock(mutex_);
+  awaits_device_ = true;
   for (;;) {
-    const Result<bool> passed = snapshot.ready->Passed();
-    if (!passed.ok()) return passed.status();
-    if (*passed) return {};
-    std::unique_lock lock(mutex_);
+    lock.unlock();
+    passed = snapshot.ready->Passed();
+    lock.lock();
+    if (!passed.ok() || *passed) break;
     changed_.wait_for(lock, kFencePause);
   }
+  awaits_device_ = false;
+  return passed.status();
+}
+
+bool Saver::Work::awaits_device() {
+  const std::lock_guard lock(mutex_);
+  return awaits_device_;
 }
 
 std::optional<Message> Saver::Work::Do(Snapshot& snapshot) {
@@ -285,11 +298,18 @@ Saver::~Saver() {
     thread_.join();
     return;
   }
-  std::fprintf(
-      stderr,
-      "muster: checkpoint directory %s has not answered for %lld s: what was being written "
-      "there is given up\n",
-      root_.c_str(), static_cast<long long>(patience_.millis() / 1000));
+  const auto seconds = static_cast<long long>(patience_.millis() / 1000);
+  if (work_->awaits_device()) {
+    std::fprintf(stderr,
+                 "muster: the device has not copied the last checkpoint's snapshot within another "
+                 "%lld s: it hangs, and that checkpoint is given up\n",
+                 seconds);
+  } else {
+    std::fprintf(stderr,
+                 "muster: checkpoint directory %s has not answered for %lld s: what was being "
+                 "written there is given up\n",
+                 root_.c_str(), seconds);
+  }
   thread_.detach();
 }
 

@@ -29,8 +29,8 @@ class Saver {
         Duration patience = kPatience);
   // Gives up the file that is being written, after the call to the file system that it is in; what
   // waits is dropped. When that call, or a copy from a device, takes longer than `patience`, says
-  // so on stderr and
-  // leaves the thread behind: it keeps alive what it uses, and never calls `done` again.
+  // so on stderr and leaves the thread behind: it keeps alive what it uses, and never calls `done`
+  // again.
   ~Saver();
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <utility>
 #include <vector>
 
@@ -79,7 +80,8 @@ void Perform(const Copy& copy, checkpoint::AlignedBuffer* data) {
                       SizeOf(copy.stored->spec.dtype));
 }
 
-// Puts the copies of what lies on the device on its way, and takes them off the list.
+// Puts the copies of what lies on the device on its way, and takes them off the list. Those to
+// ordinary memory have been made when this returns.
 Result<std::shared_ptr<Fence>> CopyFromDevice(DeviceState& device, std::vector<Copy>* copies,
                                               checkpoint::AlignedBuffer* data) {
   device.BeginCopies();
@@ -94,9 +96,15 @@ Result<std::shared_ptr<Fence>> CopyFromDevice(DeviceState& device, std::vector<C
       const checkpoint::Run& run = cursor.run();
       MUSTER_CHECK(run.count == 1 || (run.from_step == 1 && run.to_step == 1),
                    "what a rank stores is made of whole rows");
-      device.Copy(target + static_cast<std::size_t>(run.to) * element,
-                  copy->from.bytes.data() + static_cast<std::size_t>(run.from) * element,
-                  static_cast<std::size_t>(run.count) * element);
+      const auto bytes = static_cast<std::size_t>(run.count) * element;
+      std::byte* const to = target + static_cast<std::size_t>(run.to) * element;
+      const std::span<const std::byte> from =
+          copy->from.bytes.subspan(static_cast<std::size_t>(run.from) * element, bytes);
+      if (data->has_memory()) {
+        device.Copy(to, from.data(), bytes);
+      } else {
+        MUSTER_RETURN_IF_ERROR(device.Fetch({to, bytes}, from));
+      }
     }
   }
   copies->erase(copies->begin(), on_host);
@@ -105,16 +113,30 @@ Result<std::shared_ptr<Fence>> CopyFromDevice(DeviceState& device, std::vector<C
 
 }  // namespace
 
+Status MakeRoom(std::int64_t bytes, const checkpoint::BufferMemory& pinned,
+                checkpoint::AlignedBuffer* data) {
+  const bool had_ordinary = data->capacity() > 0 && !data->has_memory();
+  if (pinned == nullptr || had_ordinary) return data->Resize(bytes);
+  if (!data->has_memory()) *data = checkpoint::AlignedBuffer(pinned);
+  const Status got = data->Resize(bytes);
+  if (got.code() != Code::kResourceExhausted) return got;
+  *data = checkpoint::AlignedBuffer();
+  MUSTER_RETURN_IF_ERROR(data->Resize(bytes));
+  std::fprintf(stderr,
+               "muster: checkpoints go through ordinary memory, and stop training for longer: %s\n",
+               got.message().c_str());
+  return {};
+}
+
 Status TakeSnapshot(const StateTable& table, const checkpoint::ShardPlan& plan,
                     checkpoint::IoPool& pool, checkpoint::AlignedBuffer* data,
                     std::shared_ptr<Fence>* ready) {
   const Result<std::vector<checkpoint::StoredTensor>> layout =
       checkpoint::LayoutOf(plan.tensors, plan.rank, plan.world_size, plan.listed);
   if (!layout.ok()) return layout.status();
-  checkpoint::BufferMemory memory = table.SnapshotMemory();
-  const bool on_device = memory != nullptr;
-  if (on_device && !data->has_memory()) *data = checkpoint::AlignedBuffer(std::move(memory));
-  MUSTER_RETURN_IF_ERROR(data->Resize(layout->empty() ? 0 : layout->back().end));
+  const checkpoint::BufferMemory pinned = table.SnapshotMemory();
+  const bool on_device = pinned != nullptr;
+  MUSTER_RETURN_IF_ERROR(MakeRoom(layout->empty() ? 0 : layout->back().end, pinned, data));
   const std::vector<TensorSlot*> slots = table.Stored();
   MUSTER_CHECK(slots.size() == plan.tensors.size(), "the plan's tensors are those of the table");
   std::vector<Copy> copies;

@@ -128,7 +128,10 @@ class Loader {
       for (std::size_t i = 0; i < batch.size(); ++i) {
         device.Copy(parts[i].to.data(), batch[i].into.data(), parts[i].to.size());
       }
-      MUSTER_RETURN_IF_ERROR(device.Wait());
+      if (Status copied = device.Wait(); !copied.ok()) {
+        device.Retire(std::move(*pinned));
+        return copied;
+      }
       parts = parts.subspan(batch.size());
     }
     return {};
@@ -186,7 +189,8 @@ LoadOutcome LoadState(StateTable& table, const Restore& restore, checkpoint::Fil
   outcome.status =
       Load(table, restore, fs, root, first_rank, bytes, &outcome.contradicts, &device_failed);
   const Code code = outcome.status.code();
-  outcome.bad_checkpoint = !device_failed && (code == Code::kDataLoss || code == Code::kNotFound);
+  outcome.reading = !outcome.status.ok() && !device_failed;
+  outcome.bad_checkpoint = outcome.reading && (code == Code::kDataLoss || code == Code::kNotFound);
   return outcome;
 }
 

@@ -16,6 +16,7 @@ struct LoadOutcome {
   // As in RestoreReport. A device that failed meanwhile says nothing about the checkpoint.
   bool bad_checkpoint = false;
   bool contradicts = false;
+  bool reading = false;
 };
 
 // Fills the replicated tensors and the cut being formed from the checkpoint that `restore` names.

@@ -276,6 +276,7 @@ RestoreReport RestoreState(StateTable& table, Communicator& communicator,
       report.status = std::move(loaded.status);
       report.bad_checkpoint = loaded.bad_checkpoint;
       report.contradicts = loaded.contradicts;
+      report.reading = loaded.reading;
       break;
     }
   }

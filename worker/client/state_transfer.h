@@ -23,6 +23,8 @@ struct RestoreReport {
   bool bad_checkpoint = false;
   // It is whole, but holds other tensors than this job has: nobody can start from it.
   bool contradicts = false;
+  // The error came of reading the checkpoint, and of nothing else.
+  bool reading = false;
 };
 
 // A collective of all members of `record`: fills replicated tensors and the cut of the generation

@@ -1,9 +1,10 @@
 // One optimizer update of the whole job, as one worker sees it: a transaction with one outcome for
 // all workers.
 //
-//   for (const MicroBatch& batch : step->micro_batches()) step->Add(batch, gradient, {loss,
-//   weight}); if (!step->Reduce()) continue;            // a failure: the same step comes again if
-//   (step->Commit() == Outcome::kApply) …  // use step->gradient(), on every worker alike
+//   for (const MicroBatch& batch : step->micro_batches())
+//     step->Add(batch, gradient, {.loss = loss, .weight = weight});
+//   if (!step->Reduce()) continue;            // a failure: the same step comes again
+//   if (step->Commit() == Outcome::kApply) …  // use step->gradient(), on every worker alike
 #pragma once
 
 #include <cstdint>

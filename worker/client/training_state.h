@@ -10,7 +10,7 @@
 // Tensors may lie in the memory of a GPU. Muster is told the stream on which the loop changes them,
 // and nothing of what it reads or writes has to be waited for by the loop:
 //
-//   state.UseDevice(device, stream);
+//   state.UseDevice(device, stream);  // OpenDevice(); MakeStream(), or Adopt() of a cudaStream_t
 //   state.AddReplicated("model", DeviceSpan<float>(parameters, n));
 //   state.AddSharded("adam.m", DType::kFloat32, {n}, Cut::Even(0), Fill(0), MemoryKind::kDevice);
 //
@@ -137,7 +137,10 @@ class TrainingState {
   // while the training thread goes on, and what is put on the stream after BeginStep() returned
   // waits there until the snapshot has been copied, so that it may overwrite the state at once.
   // What BeginStep() brings (a restored state, derived tensors) is there when it returns.
-  // `stream` must outlive the worker, and is used in BeginStep() alone.
+  // `stream` must outlive the worker, and is used in BeginStep() alone. WorkerOptions::device is
+  // the same device, or none: gradients then lie in the host's memory. While a generation forms
+  // whose cut differs, a sharded tensor on the device needs room there for the old part and the new
+  // one.
   void UseDevice(std::shared_ptr<Device> device, DeviceStream& stream);
 
   // A tensor that every rank holds whole and updates in the same way. The memory stays the user's
@@ -183,9 +186,8 @@ class TrainingState {
   void AddAlias(const std::string& name, const std::string& of);
 
   // A full copy, in the user's memory, of a tensor that is cut along dimension 0 or flat: never
-  // saved, but
-  // gathered from all ranks by BeginStep(), before it returns. What a forward pass needs of weights
-  // whose owners update them. `memory` may be the very `initial` of the tensor.
+  // saved, but gathered from all ranks by BeginStep(), before it returns. What a forward pass needs
+  // of weights whose owners update them. `memory` may be the very `initial` of the tensor.
   void AddDerived(const std::string& name, const ShardedTensor& from, std::span<std::byte> memory);
   template <class T>
   std::span<T> AddDerived(const std::string& name, const ShardedTensor& from,

@@ -14,6 +14,23 @@
 //   }
 //   return Exit(worker->Finish());
 //
+// On a GPU the loop is the same. `cuda_stream` is the cudaStream_t on which the program works, and
+// `weights` is memory of the GPU's; what differs:
+//
+//   Result<std::shared_ptr<Device>> device = OpenDevice(0);  // worker/collective/gpu_backend.h
+//   if (!device.ok()) return Fail(device.status());
+//   std::unique_ptr<DeviceStream> stream = (*device)->Adopt(cuda_stream);
+//   state.UseDevice(*device, *stream);
+//   state.AddReplicated("model", DeviceSpan<float>(weights, n));
+//   options.device = *device;
+//   …
+//   step->Add(batch, DeviceSpan<const float>(gradient, n), {.loss = …, .weight = …}, *stream);
+//   …
+//   if (step->Commit() == Outcome::kApply) Update(weights, step->device_gradient(), cuda_stream);
+//
+// The stream and the memory must outlive the Worker; Muster waits for the stream where it has to,
+// and the program for nothing but its own losses.
+//
 // When a worker dies, the others get a void step or not even that, and the next BeginStep() returns
 // once a smaller generation has formed and holds the state. A thread of Muster's own keeps contact
 // with the coordinator, so a long step never makes a healthy worker look dead.

@@ -3,7 +3,9 @@
 //
 // Work is put on a stream, in whose order it runs, and waited for by polling: nothing here waits
 // inside the driver, where a waiting thread could not be freed.
-// Threads: a Device may be used by all threads; a stream by one at a time.
+// Threads: a Device may be used by all threads; a stream by one at a time. Each call makes the
+// device the current one of the calling thread (cudaSetDevice): a thread that works with another
+// one as well has to select that again.
 // Errors: what cannot be put on a stream is kept, and the stream's Wait() returns it.
 #pragma once
 
@@ -106,7 +108,9 @@ class DeviceStream {
   DeviceStream& operator=(const DeviceStream&) = delete;
 
   // Copies bytes between any two of: device memory, pinned and ordinary host memory. Ordinary
-  // memory may be read before this returns; what is copied to it is there once waited for.
+  // memory may be read before this returns; what is copied to it is there once waited for. With
+  // ordinary memory the driver may wait in this call for the work before: a hung device is then
+  // waited for without limit.
   virtual void Copy(void* to, const void* from, std::size_t bytes) = 0;
   // Sets device memory to a byte.
   virtual void Fill(void* to, std::uint8_t byte, std::size_t bytes) = 0;
@@ -156,7 +160,8 @@ class Device : public std::enable_shared_from_this<Device> {
 
   // A stream of its own; it waits for no other.
   [[nodiscard]] virtual Result<std::unique_ptr<DeviceStream>> MakeStream() = 0;
-  // A stream of the user's (a cudaStream_t), which stays the user's and must outlive the result.
+  // A stream of the user's (a cudaStream_t of this device; null: its default stream), which stays
+  // the user's and must outlive the result. The loop goes on using the stream itself as well.
   [[nodiscard]] virtual std::unique_ptr<DeviceStream> Adopt(void* native_stream) = 0;
 
   // A function of a compiled module (`image`: a fat binary, a cubin or PTX, which must live as long

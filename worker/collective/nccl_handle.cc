@@ -59,11 +59,14 @@ struct NcclHandle::Shared {
   Status health;
 
   [[nodiscard]] Status Error(const char* what, ncclResult_t result, ncclComm_t of) const {
-    const char* detail = of == nullptr ? nullptr : api.GetLastError(of);
+    const char* last = of == nullptr ? nullptr : api.GetLastError(of);
+    std::string detail = last == nullptr || *last == '\0' ? "" : fmt::format(": {}", last);
+    // The mistake that is made first of all.
+    if (detail.find("Duplicate GPU") != std::string::npos) {
+      detail += "; each worker of a host needs a GPU of its own, as LOCAL_RANK numbers them";
+    }
     return {CodeOf(result),
-            fmt::format("NCCL: {} ({}): {}{}", what, name, api.GetErrorString(result),
-                        detail == nullptr || *detail == '\0' ? std::string()
-                                                             : fmt::format(": {}", detail))};
+            fmt::format("NCCL: {} ({}): {}{}", what, name, api.GetErrorString(result), detail)};
   }
   void Say(const std::string& line) const {
     if (options.say) options.say(line);

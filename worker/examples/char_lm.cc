@@ -177,7 +177,8 @@ Result<std::shared_ptr<Device>> DeviceOf(const Flags& flags) {
   Result<std::shared_ptr<Device>> device = muster::OpenDevice(flags.gpu);
   if (device.ok()) return device;
   if (flags.device == "cuda") {
-    return Status(device.status().code(), "--device cuda: " + device.status().message());
+    return Status(device.status().code(), "--device cuda: " + device.status().message() +
+                                              "; --device cpu trains without a GPU");
   }
   std::fprintf(stderr, "char_lm: trains on the CPU: %s\n", device.status().message().c_str());
   return std::shared_ptr<Device>();

@@ -216,7 +216,7 @@ void MiniWorld::Form(Worker& worker) {
     // The store that knew of its removal is lost.
     worker.delay = 3;
     Say(worker, FormFailed{record.generation, Code::kNotFound, "no such checkpoint", Rank(-1),
-                           restore.checkpoint});
+                           restore.checkpoint, /*contradicts=*/false, /*reading=*/true});
     return;
   }
   History restored;

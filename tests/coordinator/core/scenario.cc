@@ -268,6 +268,7 @@ void Scenario::FormFailed(const Words& words) {
   failed.code = Code::kUnavailable;
   if (words.options.contains("peer")) failed.peer = RankOf(words.options.at("peer"), puppet);
   failed.contradicts = words.Has("contradicts");
+  failed.reading = words.Has("reading") || words.Has("bad") || failed.contradicts;
   if (words.Has("bad")) {
     failed.code = Code::kDataLoss;
     failed.bad_checkpoint = puppet.assigned->restore.checkpoint;

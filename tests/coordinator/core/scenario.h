@@ -16,7 +16,7 @@
 // - step N a b …: they committed step N and say so.
 // - ready a …: with committed=N, open=N, prepared=apply|skip, wishes=ckpt,reform, lost, for=N.
 // - groupid a [id=TEXT] [for=N]: the id of the generation being formed, by default "id-a-gN".
-// - formfailed a [peer=b] [bad] [contradicts]; opfailed a [peer=b].
+// - formfailed a [peer=b] [reading] [bad] [contradicts]; opfailed a [peer=b].
 // - shard STEP a …; shardfailed STEP a; manifest STEP [failed]; removed STEP
 //   [pinned].
 // - launcher NODE; launcherclosed NODE; attest a dead|alive.

@@ -217,6 +217,29 @@ TEST(CompareOpsTest, TheDeadOfAnEarlierRunAreNotOfThisGeneration) {
             "generation yet\n");
 }
 
+// Two terminals, each with `muster run --standalone`.
+TEST(CompareOpsTest, TwoJobsOfOneNameAreToldApart) {
+  Rings rings;
+  rings.Worker(0, Liveness::kAlive, 5, 2).Waiting(2300);
+  rings.Worker(1, Liveness::kAlive, 5, 2).Behind();
+  for (FoundFlight& found : rings.flights) found.log.place.lineage = Lineage(1);
+  rings.Worker(0, Liveness::kAlive, 6, 1).Behind();
+  rings.flights.back().log.place.lineage = Lineage(2);
+  rings.Worker(3, Liveness::kDead, 2, 4).Behind();
+  rings.flights.back().log.place.lineage = Lineage(3);
+  const std::vector<JobOps> jobs = CompareOps(rings.flights, kHere);
+  ASSERT_EQ(jobs.size(), 2U);
+  EXPECT_EQ(jobs[0].generation, Generation(6));
+  EXPECT_EQ(jobs[0].rows.size(), 2U);
+  EXPECT_EQ(jobs[1].generation, Generation(5));
+  EXPECT_EQ(jobs[1].rows.size(), 2U);
+  EXPECT_EQ(jobs[1].verdict.front(),
+            "rank 1 (w1, pid 801, alive) has not entered operation 118 all_gather of 4.0 MiB, in "
+            "which rank 0 has been for 2.3 s");
+  EXPECT_EQ(jobs[1].verdict.back(),
+            "2 jobs of this name run on this host, each with a coordinator of its own");
+}
+
 TEST(CompareOpsTest, SendAndRecvAreComparedPairByPair) {
   Rings rings;
   rings.Worker(0, Liveness::kAlive, 3, 2)

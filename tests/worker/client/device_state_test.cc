@@ -32,10 +32,31 @@ using testing::HostDevice;
 constexpr Duration kLong = Duration::Seconds(60);
 constexpr std::size_t kStaging = 64;
 
-std::shared_ptr<HostDevice> MakeDevice(std::size_t memory_bytes = 1 << 20) {
+// A kernel that does not end before it is let.
+std::mutex gate_mutex;
+std::condition_variable gate_changed;
+bool gate_open = true;
+bool gate_reached = false;
+void AwaitGate(const std::uint64_t*) {
+  std::unique_lock lock(gate_mutex);
+  gate_reached = true;
+  gate_changed.notify_all();
+  gate_changed.wait(lock, [] { return gate_open; });
+}
+void SetGate(bool open) {
+  const std::lock_guard lock(gate_mutex);
+  gate_open = open;
+  gate_changed.notify_all();
+}
+constexpr testing::KernelTwin kGateTwins[] = {{"await_gate", 0, AwaitGate}};
+
+std::shared_ptr<HostDevice> MakeDevice(std::size_t memory_bytes = 1 << 20,
+                                       std::size_t pinned_bytes = 1 << 20) {
   HostDevice::Options options;
   options.guarded = true;
   options.memory_bytes = memory_bytes;
+  options.pinned_bytes = pinned_bytes;
+  options.kernels.push_back(kGateTwins);
   return HostDevice::Make(options);
 }
 
@@ -93,6 +114,22 @@ TEST_F(DeviceStateTest, AWaitCanBeInterrupted) {
   EXPECT_EQ(state_->Settle(), Status());
 }
 
+// What was not waited for may still be on its way from or to memory that nobody wants any more.
+TEST_F(DeviceStateTest, RetiredMemoryStaysUntilTheCopiesHaveRun) {
+  const DeviceMemory memory = device_->Allocate(4).value();
+  std::atomic<bool> interrupted = true;
+  state_->InterruptBy(&interrupted);
+  DeviceMemory pinned = device_->AllocatePinned(4).value();
+  std::ranges::fill(pinned.host(), std::byte{6});
+  state_->Copy(memory.data(), pinned.data(), 4);
+  ASSERT_EQ(state_->Wait().code(), Code::kInterrupted);
+  state_->Retire(std::move(pinned));
+  EXPECT_EQ(device_->pinned(), 4U);
+  state_->InterruptBy(nullptr);
+  ASSERT_EQ(state_->Settle(), Status());
+  EXPECT_EQ(device_->pinned(), 0U);
+}
+
 TEST_F(DeviceStateTest, PinnedMemoryIsAsBuffersNeedIt) {
   std::optional<checkpoint::AlignedBuffer> buffer(state_->PinnedMemory());
   state_.reset();  // which it outlives
@@ -117,8 +154,8 @@ class DeviceSaves : public ::testing::Test {
  protected:
   static constexpr std::size_t kDeviceBytes = 10000;
 
-  DeviceSaves()
-      : device_(MakeDevice()),
+  explicit DeviceSaves(std::size_t pinned_bytes = 1 << 20)
+      : device_(MakeDevice(1 << 20, pinned_bytes)),
         stream_(device_->MakeStream().value()),
         memory_(device_->Allocate(kDeviceBytes).value()),
         host_(3) {
@@ -256,6 +293,49 @@ TEST_F(DeviceSaves, ADeviceThatIsLostFailsTheSave) {
   ASSERT_NE(failed, nullptr);
   EXPECT_EQ(failed->reason, "fell off the bus");
   EXPECT_TRUE(saver_->AwaitIdle(kLong));
+}
+
+// Without a line about the storage, which is not to blame.
+TEST_F(DeviceSaves, ADeviceThatHangsIsLeftBehindByItsName) {
+  saver_ = std::make_unique<Saver>(
+      std::make_unique<checkpoint::MemoryDisk>(), "/c", [](Message) {}, Duration::Millis(1));
+  SetGate(false);
+  stream_->Launch(device_->Find({}, "await_gate").value(), 1, 1, {});
+  ASSERT_EQ(saver_->Save(table_, Plan(1)), Status());
+  {
+    std::unique_lock lock(gate_mutex);
+    gate_changed.wait(lock, [] { return gate_reached; });
+  }
+  const Status busy = saver_->Save(table_, Plan(2));
+  EXPECT_EQ(busy.code(), Code::kResourceExhausted);
+  EXPECT_NE(busy.message().find("copied from the device"), std::string::npos);
+  ::testing::internal::CaptureStderr();
+  saver_.reset();
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("the device has not copied"), std::string::npos) << said;
+  EXPECT_EQ(said.find("has not answered"), std::string::npos) << said;
+  SetGate(true);
+}
+
+// There is pinned memory for the staging alone.
+class DeviceSavesWithLittlePinnedMemory : public DeviceSaves {
+ protected:
+  DeviceSavesWithLittlePinnedMemory() : DeviceSaves(kStaging) {}
+};
+
+TEST_F(DeviceSavesWithLittlePinnedMemory, GoThroughOrdinaryMemoryAndSayItOnce) {
+  ::testing::internal::CaptureStderr();
+  for (std::uint8_t step = 1; step <= 4; ++step) {
+    if (step % 2 == 0) saver_->Prepare(kDeviceBytes * step, table_.SnapshotMemory());
+    SetAll(step);
+    ASSERT_EQ(saver_->Save(table_, Plan(step)), Status());
+    SetAll(99);
+    ExpectWritten(step - 1U, step);
+  }
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("through ordinary memory"), std::string::npos) << said;
+  EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+  EXPECT_EQ(device_->pinned(), 2 * kStaging);
 }
 
 TEST(DeviceTable, LackOfMemoryNamesTheTensorAndLeavesNothingBehind) {

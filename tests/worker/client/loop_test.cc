@@ -210,6 +210,41 @@ void AddAll(TrainingStep& step) {
   for (const MicroBatch& batch : step.micro_batches()) step.Add(batch, kRight, {1, 1});
 }
 
+// Another attempt with it would go no better: it is the worker that goes, and not the job.
+TEST(LoopDevices, AWorkerWhoseDeviceIsLostLeavesAndTheOthersGoOn) {
+  LocalCluster cluster;
+  const WorkerOptions plain = cluster.Options(20, 1, 2);
+  const auto on_device = [&](bool breaks) {
+    const auto device = testing::HostDevice::Make();
+    WorkerOptions options = plain;
+    options.device = device;
+    options.backend = "tcp";
+    TrainingState state;
+    std::vector<float> weights(kElements);
+    state.AddReplicated("weights", weights);
+    const std::unique_ptr<DeviceStream> stream = device->MakeStream().value();
+    const DeviceMemory gradient = device->Allocate(kElements * sizeof(float)).value();
+    stream->Fill(gradient.data(), 0, gradient.size());
+    Outcomes outcomes;
+    Result<Worker> worker = Worker::Join(options, state);
+    if (!worker.ok()) return Outcomes{.end = worker.status(), .weights = {}};
+    while (TrainingStep* step = worker->BeginStep()) {
+      if (breaks && step->number().value() == 5) device->Break("fell off the bus");
+      for (const MicroBatch& batch : step->micro_batches()) {
+        step->Add(batch, gradient.as<float>(), {.loss = 1, .weight = 1}, *stream);
+      }
+      if (step->Reduce() && step->Commit() == Outcome::kApply) ++outcomes.applied;
+    }
+    outcomes.end = worker->Finish();
+    return outcomes;
+  };
+  const auto outcomes =
+      TrainAll({[&] { return on_device(false); }, [&] { return on_device(true); }});
+  EXPECT_TRUE(outcomes[0].end.ok()) << outcomes[0].end.ToString();
+  EXPECT_EQ(outcomes[1].end.code(), Code::kInternal);
+  EXPECT_NE(outcomes[1].end.message().find("fell off the bus"), std::string::npos);
+}
+
 TEST(LoopMisuse, IsSaidAndEndsTheLoopWithoutHarm) {
   const MisuseRow rows[] = {
       {"commit without reduce", "Commit() needs a Reduce()",

@@ -215,6 +215,7 @@ TEST_P(Transfer, CheckpointsLoadAtAnyWorldSizeAndBadOnesAreNamed) {
     for (const RestoreReport& report : Form(nodes, record)) {
       EXPECT_EQ(report.status.code(), Code::kDataLoss);
       EXPECT_TRUE(report.bad_checkpoint);
+      EXPECT_TRUE(report.reading);
     }
     // Whole, and of another model: nobody's fault that another attempt or checkpoint would mend.
     record.restore.manifest_digest = *digest;
@@ -232,6 +233,14 @@ TEST_P(Transfer, CheckpointsLoadAtAnyWorldSizeAndBadOnesAreNamed) {
     }
     record.restore.directory = "s000000000099-g00000001";
     EXPECT_TRUE(Form(nodes, record)[0].bad_checkpoint);
+    if (size != 6 || nodes[0]->device() == nullptr) continue;
+    // No word against the checkpoint.
+    record.restore.directory = saved.directory;
+    nodes[0]->device()->Break("fell off the bus");
+    const RestoreReport lost = Form(nodes, record)[0];
+    EXPECT_EQ(lost.status.code(), Code::kInternal);
+    EXPECT_FALSE(lost.bad_checkpoint);
+    EXPECT_FALSE(lost.reading);
   }
 }
 
