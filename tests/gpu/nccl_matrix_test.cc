@@ -36,6 +36,7 @@ constexpr std::array kRows = {
 
 class NcclMatrixTest : public NcclE2eTest {
  protected:
+  void HitPeer(const Workload& workload, int signal, JobStatus* now, std::string* table);
   // All three have committed a step of one generation above `generation`.
   JobStatus AwaitThreeAfter(const Workload& workload, std::int64_t generation) {
     return Await(workload, "three workers again", [&](const JobStatus& job) {
@@ -62,6 +63,27 @@ std::int64_t RedoneSince(const JobStatus& job, std::int64_t generation) {
   return redone;
 }
 
+// Worker b is killed or stopped, and comes back.
+void NcclMatrixTest::HitPeer(const Workload& workload, int signal, JobStatus* now,
+                             std::string* table) {
+  const std::int64_t before = now->generation;
+  const std::int64_t peer = now->Named("b-0")->pid;
+  const Instant begun = MonotonicNow();
+  (void)KillNow(peer, signal);
+  (void)Await(workload, "two workers in step", [&](const JobStatus& job) {
+    return std::ranges::any_of(job.incidents, [&](const IncidentStatus& incident) {
+      return incident.from >= before && incident.world_after == 2 && incident.complete;
+    });
+  });
+  if (signal == SIGSTOP) (void)KillNow(peer, SIGCONT);
+  *now = AwaitThreeAfter(workload, before);
+  ASSERT_EQ(now->world_size, 3) << lab().OutputOf("b");
+  const bool kept = now->Named("b-0")->pid == peer;
+  EXPECT_EQ(kept, signal == SIGSTOP);
+  *table += Line(signal == SIGKILL ? "SIGKILL of b" : "SIGSTOP of b", "step", begun,
+                 now->generation - before, kept, RedoneSince(*now, before));
+}
+
 TEST_F(NcclMatrixTest, EveryFaultIsOvercome) {
   Workload workload = GpuJob();
   workload.steps = 1'000'000;
@@ -82,22 +104,7 @@ TEST_F(NcclMatrixTest, EveryFaultIsOvercome) {
                                   "back in", "generations", "its process", "steps redone");
   // What needs no double to go wrong.
   for (const int signal : {SIGKILL, SIGSTOP}) {
-    const std::int64_t before = now.generation;
-    const std::int64_t peer = now.Named("b-0")->pid;
-    const Instant begun = MonotonicNow();
-    (void)KillNow(peer, signal);
-    (void)Await(workload, "two workers in step", [&](const JobStatus& job) {
-      return std::ranges::any_of(job.incidents, [&](const IncidentStatus& incident) {
-        return incident.from >= before && incident.world_after == 2 && incident.complete;
-      });
-    });
-    if (signal == SIGSTOP) (void)KillNow(peer, SIGCONT);
-    now = AwaitThreeAfter(workload, before);
-    ASSERT_EQ(now.world_size, 3) << lab().OutputOf("b");
-    const bool kept = now.Named("b-0")->pid == peer;
-    EXPECT_EQ(kept, signal == SIGSTOP);
-    table += Line(signal == SIGKILL ? "SIGKILL of b" : "SIGSTOP of b", "step", begun,
-                  now.generation - before, kept, RedoneSince(now, before));
+    ASSERT_NO_FATAL_FAILURE(HitPeer(workload, signal, &now, &table));
   }
   for (const Row& row : kRows) {
     SCOPED_TRACE(row.fault);
