@@ -116,7 +116,8 @@ Result<double> CudaModel::Gradient(DeviceSpan<const float> weights, std::span<co
   PutBackward(weights.data(), samples, ready);
   MUSTER_RETURN_IF_ERROR(stream_->status());
   MUSTER_RETURN_IF_ERROR(loss_stream_->Wait(kPatience, nullptr));
-  std::memcpy(losses.data(), losses_host_.data(), losses.size() * sizeof(double));
+  std::ranges::copy(losses_host_.host().first(losses.size() * sizeof(double)),
+                    std::as_writable_bytes(std::span(losses)).begin());
   double sum = 0;
   for (const double loss : losses) sum += loss;
   return sum;

@@ -85,6 +85,15 @@ struct Toy {
   DeviceMemory on_device;
   std::deque<std::vector<float>> uploads;  // are read when the work runs
 
+  Toy() = default;
+  // What was put on the stream last may not have run yet.
+  ~Toy() {
+    if (stream == nullptr) return;
+    EXPECT_EQ(stream->Wait(Duration::Seconds(60), nullptr), Status());
+  }
+  Toy(const Toy&) = delete;
+  Toy& operator=(const Toy&) = delete;
+
   void Register(TrainingState& state, ToyState kind) {
     if (kind.on_device) {
       RegisterOnDevice(state, kind.sharded);
