@@ -110,8 +110,8 @@ Status MeasureMuster(const BenchOptions& options, Console& console, nlohmann::js
   lab_options.bin_directory = options.bin_directory;
   lab_options.name = "muster-bench";
   lab_options.keep = options.keep;
-  lab_options.coordinator_flags = {"--growth-interval", "1s"};
   // Each launcher loses its worker many times on purpose.
+  lab_options.coordinator_flags = {"--growth-interval", "1s", "--cooldown-failures", "100000"};
   lab_options.launcher_flags = {"--max-restarts", "1000", "--restart-window", "1s"};
   Result<std::unique_ptr<Lab>> lab = Lab::Create(lab_options);
   if (!lab.ok()) return lab.status();
