@@ -56,14 +56,6 @@ Result<JobStatus> AwaitFour(Lab& lab, const std::string& job) {
   });
 }
 
-std::vector<std::string> OthersThan(const JobStatus& job, const std::string& node) {
-  std::vector<std::string> others;
-  for (const WorkerStatus& worker : job.workers) {
-    if (worker.role == "member" && worker.node != node) others.push_back(worker.worker);
-  }
-  return others;
-}
-
 Status HitOne(Lab& lab, const std::string& job, const std::string& node, int signal,
               double fraction, Series* series) {
   const Result<JobStatus> before = AwaitFour(lab, job);

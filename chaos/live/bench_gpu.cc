@@ -85,11 +85,8 @@ Result<JobStatus> HitOne(Lab& lab, const Workload& workload, const JobStatus& be
                          const std::string& node, int signal, Times* times) {
   const Result<Fault> fault = Strike(lab, workload.job, node, signal, 0.5);
   if (!fault.ok()) return fault.status();
-  std::vector<std::string> others;
-  for (const WorkerStatus& worker : before.workers) {
-    if (worker.role == "member" && worker.node != node) others.push_back(worker.worker);
-  }
-  const Result<double> recovery = AwaitRecovery(lab, workload.job, *fault, others, kLimit);
+  const Result<double> recovery =
+      AwaitRecovery(lab, workload.job, *fault, OthersThan(before, node), kLimit);
   if (signal == SIGSTOP) kill(static_cast<pid_t>(fault->pid), SIGCONT);
   if (!recovery.ok()) return recovery.status();
   if (signal == SIGKILL) times->kill_to_step_ms.push_back(*recovery);

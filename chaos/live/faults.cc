@@ -75,6 +75,14 @@ Result<Fault> Strike(Lab& lab, const std::string& job, const std::string& node, 
   return fault;
 }
 
+std::vector<std::string> OthersThan(const JobStatus& job, const std::string& node) {
+  std::vector<std::string> others;
+  for (const WorkerStatus& worker : job.workers) {
+    if (worker.role == "member" && worker.node != node) others.push_back(worker.worker);
+  }
+  return others;
+}
+
 Result<double> AwaitRecovery(Lab& lab, const std::string& job, const Fault& fault,
                              const std::vector<std::string>& survivors, Duration limit) {
   const Instant deadline = MonotonicNow() + limit;

@@ -25,6 +25,9 @@ struct Fault {
 [[nodiscard]] Result<Fault> Strike(Lab& lab, const std::string& job, const std::string& node,
                                    int signal, double fraction);
 
+// The members that are on other nodes, by name.
+[[nodiscard]] std::vector<std::string> OthersThan(const JobStatus& job, const std::string& node);
+
 // Milliseconds from the fault to the first commit of the last of `survivors` (worker names) in a
 // later generation; waits for it.
 [[nodiscard]] Result<double> AwaitRecovery(Lab& lab, const std::string& job, const Fault& fault,

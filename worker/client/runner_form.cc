@@ -179,8 +179,8 @@ void Runner::Form(const GenerationRecord& record) {
     status = report.status;
   }
   if (record.restore.source != RestoreSource::kInitial) table_->MarkTrained();
-  if (!status.ok() && communicator_) communicator_->Abort();
   if (!status.ok()) {
+    if (communicator_) communicator_->Abort();
     FormingFailedWith(record, status, report);
     return;
   }

@@ -15,7 +15,6 @@ namespace muster {
   X(DriverGetVersion)            \
   X(GetDeviceCount)              \
   X(SetDevice)                   \
-  X(DeviceGetAttribute)          \
   X(DeviceGetPCIBusId)           \
   X(MemGetInfo)                  \
   X(Malloc)                      \
