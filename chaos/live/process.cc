@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -62,6 +63,7 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (options.network >= 0 && setns(options.network, CLONE_NEWNET) != 0) fail();
   if (!options.directory.empty() && chdir(options.directory.c_str()) != 0) fail();
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);

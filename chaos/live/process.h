@@ -27,6 +27,7 @@ struct ProcessOptions {
   std::vector<std::string> unset = {};                                // removed from our own
   std::string output = {};     // file that stdout and stderr are appended to; empty: /dev/null
   std::string directory = {};  // working directory; empty: ours
+  int network = -1;            // a network namespace to start it in; -1: ours
 };
 
 // Kills (SIGKILL) and reaps the process when destroyed. The process also dies with the thread that

@@ -57,7 +57,7 @@ const std::vector<Layer>& Layers() {
        true},
       {"chaos/live/",
        {"protocol/", "protocol/transport/", "checkpoint/"},
-       {"fmt", "boost", "nlohmann"}},
+       {"fmt", "boost", "nlohmann", "yaml-cpp"}},
   };
   return layers;
 }
