@@ -17,11 +17,11 @@
 #include <utility>
 
 #include "coordinator/core/config.h"
-#include "coordinator/server/duration_text.h"
 #include "coordinator/server/listener.h"
 #include "coordinator/server/log.h"
 #include "coordinator/server/server.h"
 #include "coordinator/server/store_adapter.h"
+#include "protocol/duration_text.h"
 #include "protocol/limits.h"
 #include "protocol/status.h"
 #include "protocol/transport/net.h"

@@ -41,8 +41,8 @@ struct ProcessSample {
 struct ProcessHistory {
   std::int64_t pid = 0;
   std::uint64_t start_ticks = 0;
-  std::string role;    // "worker", "launcher", "coordinator", "other"
-  std::string name;    // worker "b-0", node "b", "musterd", or the command
+  std::string role;  // "worker", "launcher", "coordinator", "other"
+  std::string name;  // worker "b-0", node "b", "musterd", or the command
   std::int64_t first_ns = 0;
   std::int64_t last_ns = 0;  // of the last look at which it lived
   std::vector<ProcessSample> samples;
@@ -89,11 +89,11 @@ struct Evidence {
   std::int64_t min_workers = 1;
 
   // How the run ended.
-  bool finished = false;  // the job had taken all its steps; otherwise we stopped it
-  std::string trouble;    // why the lab gave up; empty: it came to its end
-  std::map<std::string, int> exits;    // exit codes by node, of those that ended by themselves
-  std::vector<std::string> unended;    // nodes that had to be killed at the end
-  std::vector<std::string> strays;     // processes that outlived all those that had started them
+  bool finished = false;             // the job had taken all its steps; otherwise we stopped it
+  std::string trouble;               // why the lab gave up; empty: it came to its end
+  std::map<std::string, int> exits;  // exit codes by node, of those that ended by themselves
+  std::vector<std::string> unended;  // nodes that had to be killed at the end
+  std::vector<std::string> strays;   // processes that outlived all those that had started them
 };
 
 // All checks that the evidence allows, in the order of the promises.

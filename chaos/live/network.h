@@ -23,8 +23,8 @@ enum class Direction {
 class Network {
  public:
   // With `delays`, connections that a party opens pass through a small proxy of the lab's in its
-  // namespace, so that Delay() works (this kernel need not have netem). Errors name the command that
-  // failed and what it said.
+  // namespace, so that Delay() works (this kernel need not have netem). Errors name the command
+  // that failed and what it said.
   [[nodiscard]] static Result<std::unique_ptr<Network>> Make(
       const std::vector<std::string>& parties, bool delays);
   virtual ~Network() = default;

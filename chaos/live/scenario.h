@@ -27,13 +27,13 @@ enum class FaultKind {
   kWithdrawnNotice,  // the same, but the notice is withdrawn after `hold`
   kKillCoordinator,  // SIGKILL for musterd; `hold` later it starts on the same data directory
   kPauseCoordinator,
-  kLoseStore,  // SIGKILL for musterd; `hold` later it starts on an empty data directory
-  kCut,        // packets between two parties are dropped, for `hold`
-  kReset,      // the connections between two parties are broken (`ss -K`); no one dies
-  kLinkDown,   // a node's link goes down, for `hold`
-  kSlow,       // a node's link has `amount` kbit/s, for `hold`
-  kLossy,      // `amount` % of the packets to a node are dropped, for `hold`
-  kDelay,      // what a node sends arrives `amount` ms later, for `hold`
+  kLoseStore,           // SIGKILL for musterd; `hold` later it starts on an empty data directory
+  kCut,                 // packets between two parties are dropped, for `hold`
+  kReset,               // the connections between two parties are broken (`ss -K`); no one dies
+  kLinkDown,            // a node's link goes down, for `hold`
+  kSlow,                // a node's link has `amount` kbit/s, for `hold`
+  kLossy,               // `amount` % of the packets to a node are dropped, for `hold`
+  kDelay,               // what a node sends arrives `amount` ms later, for `hold`
   kFillCheckpointDisk,  // for `hold`
   kFillIndexDisk,       // for `hold`
   kFlipBit,             // in the newest announced checkpoint, for good
@@ -65,9 +65,9 @@ struct Between {
 
 // Who is hit. Which of several is drawn from the seed.
 struct Target {
-  enum class Kind { kAny, kNode, kRank, kAll } kind = Kind::kAny;
-  std::string node;       // kNode: "b"
-  std::int64_t rank = 0;  // kRank: of the generation at that moment
+  enum class Kind { kAny, kNode, kRank } kind = Kind::kAny;
+  std::string node;        // kNode: "b"
+  std::int64_t rank = 0;   // kRank: of the generation at that moment
   std::int64_t count = 1;  // so many different nodes, hit together
 };
 
@@ -89,10 +89,11 @@ struct FaultSpec {
   FaultKind kind = FaultKind::kKill;
   Target target;
   Trigger trigger;
-  Between<Duration> hold;         // zero: not undone, or nothing to undo
-  Between<std::int64_t> amount;   // in the unit of the kind
-  bool coordinator = false;       // kCut, kReset: between nodes and musterd, not among nodes
-  std::string direction = "both"; // kCut: "both", "out" (what the node sends is lost), "in"
+  Between<Duration> hold;        // zero: not undone, or nothing to undo
+  Between<std::int64_t> amount;  // in the unit of the kind
+  // kCut, kReset, from whom: "coordinator", "one" (another node), "nodes" (all others), "all".
+  std::string from = "nodes";
+  std::string direction = "both";  // kCut: "both", "out" (what the node sends is lost), "in"
 };
 
 // What has to hold beside the promises, which always have to.

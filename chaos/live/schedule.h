@@ -1,5 +1,5 @@
-// From a scenario and a seed to what will be done: all that is left to chance is drawn here, so that
-// the same seed gives the same schedule. Pure.
+// From a scenario and a seed to what will be done: all that is left to chance is drawn here, so
+// that the same seed gives the same schedule. Pure.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct PlannedFault {
   std::int64_t rank = -1;          // >= 0: whichever worker has this rank then
   Duration hold;
   std::int64_t amount = 0;
-  bool coordinator = false;
+  std::vector<std::string> peers;  // kCut, kReset: from whom; nodes, or "musterd"
   std::string direction = "both";
   std::uint64_t dice = 0;  // for what only the moment shows: which file, which byte
 };

@@ -3,11 +3,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "coordinator/server/duration_text.h"
 #include "coordinator/server/event_log.h"
 #include "coordinator/server/log.h"
 #include "coordinator/server/metrics.h"
 #include "coordinator/server/server.h"
+#include "protocol/duration_text.h"
 #include "protocol/limits.h"
 
 namespace muster::coordinator {

@@ -1,4 +1,4 @@
-#include "coordinator/server/duration_text.h"
+#include "protocol/duration_text.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-namespace muster::coordinator {
+namespace muster {
 namespace {
 
 // Longest first, so that a duration is written with the greatest unit that divides it.
@@ -50,4 +50,4 @@ std::string DurationText(Duration duration) {
   return fmt::format("{}ns", duration.nanos());
 }
 
-}  // namespace muster::coordinator
+}  // namespace muster

@@ -7,7 +7,7 @@
 #include "protocol/status.h"
 #include "protocol/time.h"
 
-namespace muster::coordinator {
+namespace muster {
 
 // "500ms", "2s", "1.5s", "10m", "1h", "0". Refused with a reason: no unit, a negative number, more
 // than 10,000 hours.
@@ -16,4 +16,4 @@ namespace muster::coordinator {
 // The shortest way to write it that ParseDuration reads back: "2s", "1500ms", "10m".
 [[nodiscard]] std::string DurationText(Duration duration);
 
-}  // namespace muster::coordinator
+}  // namespace muster
