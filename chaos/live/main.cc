@@ -7,6 +7,9 @@
 
 #include "chaos/live/bench.h"
 #include "chaos/live/demo.h"
+#include "chaos/live/run_command.h"
+#include "chaos/live/soak.h"
+#include "protocol/duration_text.h"
 
 namespace {
 
@@ -16,6 +19,53 @@ std::string OwnDirectory() {
   const ssize_t size = readlink("/proc/self/exe", path.data(), path.size());
   const std::string text(path.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
   return text.substr(0, text.rfind('/'));
+}
+
+CLI::App* AddRun(CLI::App& app, muster::chaos::RunCommandOptions* run) {
+  CLI::App* command =
+      app.add_subcommand("run", "Run a program under a scenario, break it, and judge what it did");
+  command->footer(
+      "PROGRAM is any that embeds Muster's worker library; nothing in it changes. \"{run}\" in "
+      "its\n"
+      "arguments stands for a fresh directory: let it save its checkpoints there, as in\n"
+      "  muster-chaos run single-kill -- ./train --checkpoint-dir {run}/checkpoints\n"
+      "It is started by `muster run` on each node of the scenario, with MUSTER_COORDINATOR and "
+      "all\n"
+      "else that the worker library reads in its environment. Without one, a small language model\n"
+      "is trained. Exit code: 0 all promises held, 1 one did not, 2 no such scenario, 130 "
+      "interrupted.");
+  command
+      ->add_option("scenario", run->scenario,
+                   "Name of one that ships (`muster-chaos scenarios`), or a file")
+      ->required();
+  command->add_option("program", run->program, "The program and its arguments, after --");
+  command->add_option("--seed", run->seed, "Of the schedule; the same one breaks the same things");
+  command->add_option("--report", run->report,
+                      "Directory for report.html, report.json and junit.xml");
+  command->add_option("--coordinator", run->coordinator, "Run this program instead of musterd");
+  command->add_option("--reference", run->reference,
+                      "Records of an undisturbed run, kept there between runs of one program");
+  command->add_flag("--no-reference", run->no_reference,
+                    "No undisturbed run to compare with: S4 is not judged");
+  command->add_flag("--dry-run", run->dry_run, "Show the schedule and start nothing");
+  command->add_flag("--keep", run->keep, "Leave logs and records behind");
+  command->add_flag("--json", run->json, "Print the report as one object on the last line");
+  return command;
+}
+
+CLI::App* AddSoak(CLI::App& app, muster::chaos::SoakOptions* soak, double* minutes) {
+  CLI::App* command = app.add_subcommand(
+      "soak", "Run one scenario after another with fresh seeds, and keep the seeds that break");
+  command->add_option("--minutes", *minutes, "No run begins after so many")
+      ->check(CLI::Range(0.1, 100000.0));
+  command->add_option("--seed", soak->seed, "Of the order and of the runs' seeds");
+  soak->directory = "build/soak";
+  command->add_option("--dir", soak->directory,
+                      "Reports and logs of runs that broke, and failures.txt with their commands");
+  command->add_option("--scenario", soak->scenarios, "Only this one; may be given again");
+  command->add_flag("--json", soak->json, "Print the sums as one object on the last line");
+  command->add_option("program", soak->program, "The program and its arguments, after --");
+  return command;
 }
 
 }  // namespace
@@ -54,7 +104,26 @@ int main(int argc, char** argv) {
   gpu_command->add_option("--text", gpu.text, "File to train on instead of the licence texts");
   gpu_command->add_flag("--keep", gpu.keep, "Leave logs and records behind");
 
+  muster::chaos::RunCommandOptions run;
+  const CLI::App* run_command = AddRun(app, &run);
+  const CLI::App* scenarios_command =
+      app.add_subcommand("scenarios", "List the scenarios that ship, with what they do");
+  muster::chaos::SoakOptions soak;
+  double minutes = 10;
+  const CLI::App* soak_command = AddSoak(app, &soak, &minutes);
+
   CLI11_PARSE(app, argc, argv);
+  if (*run_command) {
+    run.bin_directory = OwnDirectory();
+    return muster::chaos::RunCommand(run);
+  }
+  if (*scenarios_command) return muster::chaos::ScenariosCommand(OwnDirectory());
+  if (*soak_command) {
+    soak.bin_directory = OwnDirectory();
+    soak.own_program = OwnDirectory() + "/muster-chaos";
+    soak.length = muster::Duration::Millis(static_cast<std::int64_t>(minutes * 60'000));
+    return muster::chaos::RunSoak(soak);
+  }
   demo.bin_directory = bench.bin_directory = gpu.bin_directory = OwnDirectory();
   if (*demo_command) return muster::chaos::RunDemo(demo);
   if (*gpu_command) return muster::chaos::RunGpuBench(gpu);

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/random.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 #include "protocol/check.h"
 #include "protocol/transport/http_get.h"
@@ -14,6 +16,9 @@
 namespace muster::chaos {
 namespace {
 
+// Of the network's namespaces.
+constexpr const char* kCoordinatorParty = "musterd";
+constexpr const char* kMarkName = "MUSTER_LAB_RUN";
 constexpr Duration kHttpTimeout = Duration::Seconds(5);
 constexpr Duration kLookInterval = Duration::Millis(20);
 constexpr Duration kStartLimit = Duration::Seconds(30);
@@ -74,14 +79,33 @@ std::string Lab::Program(const std::string& name) const {
   return options_.bin_directory + "/" + name;
 }
 
+std::string Lab::RunName() const { return directory_.substr(directory_.rfind('/') + 1); }
+
+std::string Lab::Mark() const { return fmt::format("{}={}", kMarkName, RunName()); }
+
 Status Lab::StartCoordinator() {
   MUSTER_CHECK(!coordinator_, "one coordinator at a time");
   const std::string port_file = directory_ + "/port";
   std::filesystem::remove(port_file);
   ProcessOptions options;
-  const std::string listen = url_.empty() ? "127.0.0.1:0" : url_.substr(url_.rfind('/') + 1);
-  options.argv = {Program("musterd"),   "--listen",    listen,   "--data-dir",
-                  directory_ + "/data", "--port-file", port_file};
+  std::string listen = url_.empty() ? "127.0.0.1:0" : url_.substr(url_.rfind('/') + 1);
+  Network* const network = options_.network;
+  if (network != nullptr && url_.empty()) listen = network->AddressOf(kCoordinatorParty) + ":7077";
+  const std::string& other = options_.coordinator_program;
+  options.argv = {other.empty() ? Program("musterd") : other,
+                  "--listen",
+                  listen,
+                  "--data-dir",
+                  directory_ + "/data",
+                  "--port-file",
+                  port_file};
+  if (network != nullptr) {
+    MUSTER_RETURN_IF_ERROR(MakeToken());
+    options.argv.insert(options.argv.end(), {"--token-file", directory_ + "/token"});
+    options.network = network->NamespaceOf(kCoordinatorParty);
+  }
+  options.environment = options_.environment;
+  options.environment.emplace_back(kMarkName, RunName());
   options.argv.insert(options.argv.end(), options_.coordinator_flags.begin(),
                       options_.coordinator_flags.end());
   options.output = directory_ + "/musterd.log";
@@ -101,6 +125,28 @@ Status Lab::StartCoordinator() {
   while (!bound.empty() && bound.back() == '\n') bound.pop_back();
   url_ = bound.starts_with("http") ? bound : "http://" + bound;
   return {};
+}
+
+// Beyond loopback musterd wants one.
+Status Lab::MakeToken() {
+  if (!token_.empty()) return {};
+  std::uint64_t bits = 0;
+  if (getrandom(&bits, sizeof(bits), 0) != sizeof(bits)) return FromErrno(errno, "getrandom");
+  token_ = fmt::format("{:016x}", bits);
+  const std::string path = directory_ + "/token";
+  std::ofstream file(path);
+  file << token_ << '\n';
+  if (!file.flush()) return Internal(fmt::format("{} cannot be written", path));
+  return {};
+}
+
+// The directory itself may be a mount.
+void Lab::LoseStore() {
+  MUSTER_CHECK(!coordinator_, "the store belongs to a musterd that runs");
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_ + "/data", ignored)) {
+    std::filesystem::remove_all(entry.path(), ignored);
+  }
 }
 
 void Lab::KillCoordinator() {
@@ -133,8 +179,7 @@ std::vector<std::string> Lab::CommandOf(const Workload& workload) const {
 std::vector<std::pair<std::string, std::string>> Lab::EnvironmentOf(
     const Workload& workload) const {
   std::vector<std::pair<std::string, std::string>> environment = workload.environment;
-  environment.emplace_back("MUSTER_RECORD_DIR", directory_ + "/records-" + workload.job);
-  environment.emplace_back("MUSTER_FLIGHT_DIR", directory_ + "/flights");
+  AddEnvironment(workload.job, &environment);
   return environment;
 }
 
@@ -153,23 +198,45 @@ Status Lab::Launch(const std::string& key, ProcessOptions options) {
 }
 
 Status Lab::StartNode(const Workload& workload, const std::string& node, int workers) {
-  (void)Records(workload.job);  // makes the directory
   if (workload.checkpoint_directory.empty()) {
     std::filesystem::create_directories(CheckpointDirectory(workload));
   }
+  return StartProgram(workload.job, node, workers, CommandOf(workload), workload.environment);
+}
+
+Status Lab::StartProgram(const std::string& job, const std::string& node, int workers,
+                         const std::vector<std::string>& program,
+                         std::vector<std::pair<std::string, std::string>> environment) {
+  (void)Records(job);  // makes the directory
   ProcessOptions options;
   options.argv = {Program("muster"), "run", "-n",    std::to_string(workers),
-                  "--coordinator",   url_,  "--job", workload.job,
+                  "--coordinator",   url_,  "--job", job,
                   "--node",          node};
   options.argv.insert(options.argv.end(), options_.launcher_flags.begin(),
                       options_.launcher_flags.end());
   options.argv.emplace_back("--");
-  const std::vector<std::string> command = CommandOf(workload);
-  options.argv.insert(options.argv.end(), command.begin(), command.end());
-  options.environment = EnvironmentOf(workload);
+  for (std::string argument : program) {
+    constexpr std::string_view kRun = "{run}";
+    for (auto at = argument.find(kRun); at != std::string::npos; at = argument.find(kRun)) {
+      argument.replace(at, kRun.size(), directory_);
+    }
+    options.argv.push_back(std::move(argument));
+  }
+  options.environment = std::move(environment);
+  AddEnvironment(job, &options.environment);
   // Each node stands for a host of its own, for NCCL as well.
   options.environment.emplace_back("NCCL_HOSTID", node);
+  if (options_.network != nullptr) options.network = options_.network->NamespaceOf(node);
   return Launch(node, std::move(options));
+}
+
+void Lab::AddEnvironment(const std::string& job,
+                         std::vector<std::pair<std::string, std::string>>* environment) const {
+  environment->emplace_back("MUSTER_RECORD_DIR", directory_ + "/records-" + job);
+  environment->emplace_back("MUSTER_FLIGHT_DIR", directory_ + "/flights");
+  if (!token_.empty()) environment->emplace_back("MUSTER_TOKEN", token_);
+  environment->emplace_back(kMarkName, RunName());
+  environment->insert(environment->end(), options_.environment.begin(), options_.environment.end());
 }
 
 Status Lab::StartWorker(const Workload& workload, const std::string& key,
@@ -191,19 +258,33 @@ Process& Lab::At(const std::string& node) {
   return found->second;
 }
 
+Process* Lab::Find(const std::string& node) {
+  const auto found = processes_.find(node);
+  return found == processes_.end() ? nullptr : &found->second;
+}
+
+std::vector<pid_t> Lab::Pids() {
+  std::vector<pid_t> pids;
+  if (coordinator_ && coordinator_->Running()) pids.push_back(coordinator_->pid());
+  for (auto& [node, process] : processes_) {
+    if (process.Running()) pids.push_back(process.pid());
+  }
+  return pids;
+}
+
 std::string Lab::OutputOf(const std::string& node) const {
   return ReadFile(directory_ + "/" + node + ".log");
 }
 
 Result<JobStatus> Lab::Job(const std::string& job) const {
-  const Result<std::string> body = HttpGet(url_, "/v1/jobs/" + job, "", kHttpTimeout);
+  const Result<std::string> body = HttpGet(url_, "/v1/jobs/" + job, token_, kHttpTimeout);
   if (!body.ok()) return body.status();
   return ParseJobStatus(*body);
 }
 
 Result<std::vector<EventStatus>> Lab::Events(const std::string& job) const {
   const Result<std::string> body =
-      HttpGet(url_, "/v1/jobs/" + job + "/events?since=0", "", kHttpTimeout);
+      HttpGet(url_, "/v1/jobs/" + job + "/events?since=0", token_, kHttpTimeout);
   if (!body.ok()) return body.status();
   return ParseEvents(*body);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "chaos/live/checks.h"
+#include "chaos/live/network.h"
 #include "chaos/live/process.h"
 #include "chaos/live/records.h"
 #include "chaos/live/status.h"
@@ -44,6 +45,11 @@ struct LabOptions {
   bool keep = false;  // leave the run directory behind
   std::vector<std::string> coordinator_flags;
   std::vector<std::string> launcher_flags;
+  std::string coordinator_program;  // instead of musterd
+  // Where nodes and musterd ("musterd") run, each with an address of its own; null: all on
+  // loopback. Stays the caller's.
+  Network* network = nullptr;
+  std::vector<std::pair<std::string, std::string>> environment;  // of all processes
 };
 
 class Lab {
@@ -58,6 +64,8 @@ class Lab {
   [[nodiscard]] const std::string& directory() const { return directory_; }
   [[nodiscard]] const std::string& url() const { return url_; }
   void Keep() { options_.keep = true; }
+  // "MUSTER_LAB_RUN=muster-x7Kq2p": stands in the environment of every process of the run.
+  [[nodiscard]] std::string Mark() const;
   [[nodiscard]] std::string Program(const std::string& name) const;
 
   // Starts musterd and waits until it listens. The first time on any free port, later on the same
@@ -66,15 +74,27 @@ class Lab {
   // SIGKILL, and waits for its end.
   void KillCoordinator();
   [[nodiscard]] Process* coordinator() { return coordinator_ ? &*coordinator_ : nullptr; }
+  // What the coordinator remembers is gone. REQUIRES: it does not run.
+  void LoseStore();
 
   // Starts a node with `workers` workers of the job: "<node>-0", …
   [[nodiscard]] Status StartNode(const Workload& workload, const std::string& node,
                                  int workers = 1);
+  // The same for any program that embeds the worker library. "{run}" in its arguments stands for
+  // the run directory.
+  [[nodiscard]] Status StartProgram(const std::string& job, const std::string& node, int workers,
+                                    const std::vector<std::string>& program,
+                                    std::vector<std::pair<std::string, std::string>> environment);
   // Starts char_lm by itself, without a launcher. `worker` empty: a name of its own.
   [[nodiscard]] Status StartWorker(const Workload& workload, const std::string& key,
                                    const std::string& worker);
   // The launcher, or the worker started alone, under its name. REQUIRES: it was started.
   [[nodiscard]] Process& At(const std::string& node);
+  // The same; null when it was never started.
+  [[nodiscard]] Process* Find(const std::string& node);
+  // Pids of musterd and of all that was started under a name and has not ended.
+  [[nodiscard]] std::vector<pid_t> Pids();
+  [[nodiscard]] const std::string& token() const { return token_; }
   // What it and its workers have printed so far.
   [[nodiscard]] std::string OutputOf(const std::string& node) const;
 
@@ -105,10 +125,15 @@ class Lab {
  private:
   explicit Lab(LabOptions options) : options_(std::move(options)) {}
   [[nodiscard]] Status Launch(const std::string& key, ProcessOptions options);
+  [[nodiscard]] Status MakeToken();
+  [[nodiscard]] std::string RunName() const;
+  void AddEnvironment(const std::string& job,
+                      std::vector<std::pair<std::string, std::string>>* environment) const;
 
   LabOptions options_;
   std::string directory_;
   std::string url_;
+  std::string token_;  // empty: none is needed
   std::optional<Process> coordinator_;
   std::map<std::string, Process> processes_;  // by node
   std::map<std::string, std::unique_ptr<RecordFollower>> records_;
