@@ -16,6 +16,8 @@ namespace {
 constexpr std::int64_t kSecond = 1'000'000'000;
 // A phase that has not been seen for so long in a calm run will not come by itself.
 constexpr std::int64_t kPhaseLimit = 60 * kSecond;
+// Launchers pause before they restart, places cool down, and growth has its interval.
+constexpr std::int64_t kGrowthLimit = 60 * kSecond;
 constexpr std::int64_t kLeastStall = 60 * kSecond;
 // A coordinator that comes back needs its time to hear of all that happened without it.
 constexpr std::int64_t kSettled = 3 * kSecond;
@@ -68,11 +70,12 @@ std::int64_t LastDone(const std::vector<Injection>& injections, std::int64_t fro
 }  // namespace
 
 Campaign::Campaign(const Scenario& scenario, std::vector<PlannedFault> faults,
-                   std::int64_t training_ns, std::int64_t min_workers)
+                   std::int64_t training_ns, std::int64_t min_workers, std::int64_t max_workers)
     : scenario_(scenario),
       pending_(std::move(faults)),
       training_ns_(training_ns),
       min_workers_(min_workers),
+      full_(std::min(max_workers, scenario.nodes * scenario.workers_per_node)),
       last_commit_ns_(training_ns) {}
 
 void Campaign::Committed(const StepRecord& record) {
@@ -155,7 +158,7 @@ void Campaign::MarkBlocking(std::vector<Injection>* injections) const {
   }
 }
 
-Campaign::End Campaign::IsOver(std::int64_t now_ns,
+Campaign::End Campaign::IsOver(std::int64_t now_ns, std::int64_t world_size,
                                const std::vector<Injection>& injections) const {
   End end;
   const std::int64_t quiet_from = std::max(last_commit_ns_, LastDone(injections, training_ns_));
@@ -171,8 +174,17 @@ Campaign::End Campaign::IsOver(std::int64_t now_ns,
     end.over = true;
     return end;
   }
-  end.over = pending_.empty() && now_ns >= training_ns_ + scenario_.run_for.nanos() &&
-             last_step_ >= calm_from_step_ + scenario_.calm_steps;
+  const bool done = pending_.empty() && now_ns >= training_ns_ + scenario_.run_for.nanos() &&
+                    last_step_ >= calm_from_step_ + scenario_.calm_steps;
+  end.over = done && world_size >= full_;
+  const std::int64_t whole_by =
+      std::max(LastDone(injections, training_ns_), training_ns_ + scenario_.run_for.nanos()) +
+      kGrowthLimit;
+  if (done && !end.over && now_ns > whole_by) {
+    end.over = true;
+    end.trouble = fmt::format("the job has {} workers {} s after the last fault, not {}",
+                              world_size, kGrowthLimit / kSecond, full_);
+  }
   return end;
 }
 

@@ -18,7 +18,7 @@ class Campaign {
  public:
   // The workers took their first step at `training_ns`.
   Campaign(const Scenario& scenario, std::vector<PlannedFault> faults, std::int64_t training_ns,
-           std::int64_t min_workers);
+           std::int64_t min_workers, std::int64_t max_workers);
 
   // A record has come.
   void Committed(const StepRecord& record);
@@ -48,9 +48,11 @@ class Campaign {
 
   struct End {
     bool over = false;
-    std::string trouble;  // the job has stood still for too long
+    std::string trouble;  // the job stands still, or does not grow back
   };
-  [[nodiscard]] End IsOver(std::int64_t now_ns, const std::vector<Injection>& injections) const;
+  // `world_size`: of the job now.
+  [[nodiscard]] End IsOver(std::int64_t now_ns, std::int64_t world_size,
+                           const std::vector<Injection>& injections) const;
 
  private:
   [[nodiscard]] bool IsDue(const PlannedFault& fault, const Moment& moment,
@@ -62,6 +64,7 @@ class Campaign {
   std::vector<PlannedFault> pending_;
   const std::int64_t training_ns_;
   const std::int64_t min_workers_;
+  const std::int64_t full_;  // the world size that the job comes back to
   std::int64_t last_commit_ns_ = 0;
   std::int64_t last_step_ = 0;
   std::int64_t calm_from_step_ = 0;  // the last step at the moment of the last fault

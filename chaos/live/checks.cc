@@ -10,31 +10,10 @@
 #include <set>
 #include <tuple>
 
+#include "chaos/live/violations.h"
+
 namespace muster::chaos {
 namespace {
-
-// Collects violations; the evidence shows the first few of them.
-class Violations {
- public:
-  template <class... Args>
-  void Add(fmt::format_string<Args...> format, Args&&... args) {
-    ++count_;
-    constexpr std::size_t kShown = 3;
-    if (shown_.size() < kShown) {
-      shown_.push_back(fmt::format(format, std::forward<Args>(args)...));
-    }
-  }
-  [[nodiscard]] Finding Close(std::string name, std::string evidence_when_ok) const {
-    if (count_ == 0) return {std::move(name), true, std::move(evidence_when_ok)};
-    std::string text = fmt::format("{}", fmt::join(shown_, "; "));
-    if (count_ > shown_.size()) text += fmt::format("; and {} more", count_ - shown_.size());
-    return {std::move(name), false, std::move(text)};
-  }
-
- private:
-  std::vector<std::string> shown_;
-  std::size_t count_ = 0;
-};
 
 bool Voided(const StepRecord& record, const std::vector<NamedRollback>& rollbacks) {
   return std::any_of(rollbacks.begin(), rollbacks.end(), [&](const NamedRollback& rollback) {
@@ -121,6 +100,27 @@ double MeanOf(const std::vector<double>& values, std::size_t from, std::size_t t
 }
 
 }  // namespace
+
+void AddNamed(const std::vector<EventStatus>& events, RunFacts* facts) {
+  for (const EventStatus& event : events) {
+    if (event.kind == "ended") break;  // who leaves then is no victim
+    if (event.kind == "rolled_back") facts->rollbacks.push_back({event.generation, event.step});
+    if (event.kind == "worker_dead") {
+      facts->evictions.push_back({event.worker, event.incarnation, event.generation + 1});
+    }
+  }
+}
+
+void AddNamed(const std::vector<IncidentStatus>& incidents, RunFacts* facts) {
+  for (const IncidentStatus& incident : incidents) {
+    const bool known = std::any_of(
+        facts->rollbacks.begin(), facts->rollbacks.end(),
+        [&](const NamedRollback& rollback) { return rollback.generation == incident.to; });
+    if (incident.steps_redone > 0 && !known) {
+      facts->rollbacks.push_back({incident.to, incident.restored_step});
+    }
+  }
+}
 
 Standing StandingOf(const RunFacts& facts) {
   Standing standing;
@@ -285,10 +285,12 @@ Finding CheckWeights(const RunFacts& facts, std::size_t workers) {
   if (finals.size() != workers) {
     violations.Add("{} workers reported final weights, expected {}", finals.size(), workers);
   }
-  return violations.Close("weights_equal",
-                          fmt::format("{} workers ended with weights {}; all ranks had the same "
-                                      "gradient in each of {} steps",
-                                      finals.size(), FinalDigestOf(facts), by_step.size()));
+  std::string text =
+      fmt::format("all ranks had the same gradient in each of {} steps", by_step.size());
+  if (!finals.empty()) {
+    text += fmt::format("; {} workers ended with weights {}", finals.size(), FinalDigestOf(facts));
+  }
+  return violations.Close("weights_equal", std::move(text));
 }
 
 Finding CheckSameResult(const RunFacts& facts, const RunFacts& undisturbed) {

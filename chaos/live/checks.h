@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "chaos/live/records.h"
+#include "chaos/live/status.h"
 
 namespace muster::chaos {
 
@@ -49,8 +50,16 @@ struct RunFacts {
 struct Finding {
   std::string name;  // "samples_exact": also the key in JSON
   bool ok = false;
-  std::string evidence;  // one sentence; the first violations when not ok
+  std::string evidence;      // one sentence; the first violations when not ok
+  std::string promise = {};  // "S1", …, "L1"; empty: none of the promises by itself
+  bool skipped = false;      // it could not be judged; the evidence says why
 };
+
+// Rollbacks and evictions by their events. A death is published in the generation that saw it, or
+// in the one that is formed without it: the incarnation may have committed up to the former.
+void AddNamed(const std::vector<EventStatus>& events, RunFacts* facts);
+// Rollbacks by the incidents that they were part of, where no event told of them.
+void AddNamed(const std::vector<IncidentStatus>& incidents, RunFacts* facts);
 
 // Records that no rollback voids, by step and then generation.
 using Standing = std::map<std::int64_t, std::map<std::int64_t, std::vector<const StepRecord*>>>;

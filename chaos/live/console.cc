@@ -110,7 +110,9 @@ void Console::Incident(const IncidentStatus& incident, double detect_ms) {
 }
 
 void Console::Verdict(const Finding& finding) {
-  const std::string mark = finding.ok ? Paint(kGreen, "holds ") : Paint(kRed, "BROKEN");
+  const std::string mark = finding.skipped ? Paint(kYellow, "open  ")
+                           : finding.ok    ? Paint(kGreen, "holds ")
+                                           : Paint(kRed, "BROKEN");
   Line(fmt::format("  {} {:<26} {}", mark, finding.name, finding.evidence));
 }
 

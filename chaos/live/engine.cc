@@ -187,13 +187,14 @@ void Run::Play() {
   if (!evidence_.trouble.empty()) return;
   const std::optional<JobStatus> job = view_->Latest();
   Campaign campaign(options_.scenario, schedule_.faults, evidence_.training_ns,
-                    job ? job->min_workers : 1);
+                    job ? job->min_workers : 1, job ? job->max_workers : 1);
   while (evidence_.trouble.empty()) {
     Tick(&campaign);
     const std::optional<JobStatus> now = view_->Latest();
     if (now && now->ended()) break;
     if (NodesEnded() && campaign.Held(evidence_.injections).empty()) break;
-    const Campaign::End end = campaign.IsOver(UnixNanos(), evidence_.injections);
+    const Campaign::End end = campaign.IsOver(
+        UnixNanos(), now && now->phase == "running" ? now->world_size : 0, evidence_.injections);
     evidence_.trouble = end.trouble;
     if (end.over) break;
     if (Interrupted()) evidence_.trouble = "interrupted";
@@ -323,7 +324,7 @@ void Run::Gather() {
     evidence_.facts.epoch_samples = evidence_.job->epoch_samples;
     evidence_.facts.global_batch = evidence_.job->global_batch;
     AddNamed(evidence_.events, &evidence_.facts);
-    AddNamed(*evidence_.job, &evidence_.facts);
+    AddNamed(evidence_.incidents, &evidence_.facts);
   }
   const Standing standing = StandingOf(evidence_.facts);
   evidence_.facts.steps = standing.empty() ? 0 : standing.rbegin()->first;
@@ -344,6 +345,7 @@ Evidence Run::Close() {
     (void)lab_->StartCoordinator();
   }
   view_->Refresh(Duration::Seconds(2));
+  evidence_.stopped_ns = UnixNanos();
   StopNodes();
   evidence_.ended_ns = UnixNanos();
   watch_->Look(evidence_.ended_ns);

@@ -74,6 +74,7 @@ struct Evidence {
   std::string directory;         // of the run: logs, records
   std::int64_t began_ns = 0;     // the launchers were started
   std::int64_t training_ns = 0;  // the first step was committed
+  std::int64_t stopped_ns = 0;   // the lab began to stop what still ran
   std::int64_t ended_ns = 0;     // all processes had ended, or were given up
 
   RunFacts facts;                     // of the run; facts.steps is the last step of the chain

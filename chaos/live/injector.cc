@@ -67,7 +67,7 @@ Status Injector::Do(Injection* injection) {
     case FaultKind::kStopNode: return SignalLaunchers(injection, SIGTERM);
     case FaultKind::kDrain: return Drain(*injection, false);
     case FaultKind::kNotice:
-    case FaultKind::kWithdrawnNotice: return Notify(*injection);
+    case FaultKind::kWithdrawnNotice: return Notify(injection);
     case FaultKind::kKillCoordinator:
     case FaultKind::kPauseCoordinator:
     case FaultKind::kLoseStore: return OnCoordinator(injection);
@@ -157,11 +157,7 @@ Status Injector::SignalLaunchers(Injection* injection, int signal) {
     }
     launcher->Signal(signal);
     injection->pids.push_back(launcher->pid());
-    for (const ProcessHistory& process : watch_.Alive()) {
-      if (process.role != "worker" || !process.name.starts_with(node + "-")) continue;
-      injection->victims.push_back(process.name);
-      injection->pids.push_back(process.pid);
-    }
+    NoteWorkers(node, injection);
   }
   injection->what = fmt::format("SIG{} to the launcher of node {}", SignalName(signal),
                                 fmt::join(injection->planned.nodes, ", "));
@@ -186,13 +182,24 @@ Status Injector::Drain(const Injection& injection, bool undo) {
   return {};
 }
 
-Status Injector::Notify(const Injection& injection) {
-  for (const std::string& node : injection.planned.nodes) {
+Status Injector::Notify(Injection* injection) {
+  for (const std::string& node : injection->planned.nodes) {
+    NoteWorkers(node, injection);
     std::ofstream file(NoticeFile(node));
-    file << fmt::format("{:.3f}\n", injection.planned.hold.ToSeconds());
+    file << fmt::format("{:.3f}\n", injection->planned.hold.ToSeconds());
     if (!file.flush()) return Internal(fmt::format("{} cannot be written", NoticeFile(node)));
   }
+  injection->what = fmt::format("notice to node {}", fmt::join(injection->planned.nodes, ", "));
   return {};
+}
+
+// They may end for it.
+void Injector::NoteWorkers(const std::string& node, Injection* injection) const {
+  for (const ProcessHistory& process : watch_.Alive()) {
+    if (process.role != "worker" || !process.name.starts_with(node + "-")) continue;
+    injection->victims.push_back(process.name);
+    injection->pids.push_back(process.pid);
+  }
 }
 
 Status Injector::OnCoordinator(Injection* injection) {

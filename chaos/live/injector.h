@@ -43,7 +43,8 @@ class Injector {
   [[nodiscard]] Status LoseNodes(Injection* injection, bool workers_too);
   [[nodiscard]] Status SignalLaunchers(Injection* injection, int signal);
   [[nodiscard]] Status Drain(const Injection& injection, bool undo);
-  [[nodiscard]] Status Notify(const Injection& injection);
+  [[nodiscard]] Status Notify(Injection* injection);
+  void NoteWorkers(const std::string& node, Injection* injection) const;
   [[nodiscard]] Status OnCoordinator(Injection* injection);
   [[nodiscard]] Status OnLinks(Injection* injection);
   [[nodiscard]] Status OnLink(const Injection& injection, const std::string& node, bool begin);

@@ -77,6 +77,18 @@ IncidentStatus IncidentOf(const Json& json) {
   return incident;
 }
 
+void ReadSpec(const Json& spec, JobStatus* job) {
+  Get(spec, "samples", &job->epoch_samples);
+  GetIfThere(spec, "global_batch", &job->global_batch);
+  GetIfThere(spec, "steps", &job->steps);
+  GetIfThere(spec, "min_workers", &job->min_workers);
+  GetIfThere(spec, "max_workers", &job->max_workers);
+  GetIfThere(spec, "checkpoint_every", &job->checkpoint_every);
+  GetIfThere(spec, "failure_timeout_ns", &job->failure_timeout_ms);
+  job->failure_timeout_ms /= 1e6;
+  GetIfThere(spec, "checkpoint_directory", &job->checkpoint_root);
+}
+
 JobStatus JobOf(const Json& json) {
   JobStatus job;
   Get(json, "job", &job.job);
@@ -86,7 +98,7 @@ JobStatus JobOf(const Json& json) {
   Get(json, "committed", &job.committed);
   GetIfThere(json, "loss", &job.loss);
   GetIfThere(json, "waiting_for", &job.waiting_for);
-  Get(json.at("spec"), "samples", &job.epoch_samples);
+  ReadSpec(json.at("spec"), &job);
   for (const Json& worker : json.at("workers")) job.workers.push_back(WorkerOf(worker));
   for (const Json& entry : json.at("checkpoints")) job.checkpoints.push_back(CheckpointOf(entry));
   for (const Json& incident : json.at("incidents")) job.incidents.push_back(IncidentOf(incident));

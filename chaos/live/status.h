@@ -68,8 +68,16 @@ struct JobStatus {
   std::vector<CheckpointStatus> checkpoints;
   std::vector<IncidentStatus> incidents;
   std::int64_t saves_aborted = 0;
-  std::int64_t epoch_samples = 0;  // of the spec
-  std::string end_kind;            // "finished", "failed"; empty while it runs
+  // Of the spec.
+  std::int64_t epoch_samples = 0;
+  std::int64_t global_batch = 0;
+  std::int64_t steps = 0;
+  std::int64_t min_workers = 1;
+  std::int64_t max_workers = 1;
+  std::int64_t checkpoint_every = 0;
+  double failure_timeout_ms = 0;
+  std::string checkpoint_root;  // empty: it saves none
+  std::string end_kind;         // "finished", "failed"; empty while it runs
   std::string end_reason;
 
   [[nodiscard]] bool ended() const { return phase == "ended"; }

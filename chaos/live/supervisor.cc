@@ -39,18 +39,6 @@ std::string Summary(const JobStatus& job) {
   return text;
 }
 
-// A death is published in the generation that saw it, or in the one that is formed without it: the
-// incarnation may have committed up to the former.
-void AddNamed(const std::vector<EventStatus>& events, RunFacts* facts) {
-  for (const EventStatus& event : events) {
-    if (event.kind == "ended") break;  // who leaves then is no victim
-    if (event.kind == "rolled_back") facts->rollbacks.push_back({event.generation, event.step});
-    if (event.kind == "worker_dead") {
-      facts->evictions.push_back({event.worker, event.incarnation, event.generation + 1});
-    }
-  }
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Lab>> Lab::Create(LabOptions options) {

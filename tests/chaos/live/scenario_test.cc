@@ -172,7 +172,7 @@ class CampaignTest : public testing::Test {
  protected:
   void Make(const std::string& text) {
     scenario_ = Parsed(text);
-    campaign_.emplace(scenario_, Draw(scenario_, 1, kAll).faults, 0, 2);
+    campaign_.emplace(scenario_, Draw(scenario_, 1, kAll).faults, 0, 2, 4);
   }
   void Commit(std::int64_t step, std::int64_t t_ns) {
     StepRecord record;
@@ -264,12 +264,14 @@ TEST_F(CampaignTest, ADeathWithoutACoordinatorWaitsForItsReturn) {
 TEST_F(CampaignTest, IsOverAfterTheFaultsTheTimeAndSomeSteps) {
   Make("run_for: 10s\ncalm_steps: 5\nfaults:\n  - kill: worker\n    at: 1s\n");
   Commit(1, kSecond / 2);
-  EXPECT_FALSE(campaign_->IsOver(11 * kSecond, done_).over);
+  EXPECT_FALSE(campaign_->IsOver(11 * kSecond, 4, done_).over);
   const auto fault = DueAt(kSecond);
   Made(*fault, kSecond, kSecond);
   Commit(6, 5 * kSecond);
-  EXPECT_FALSE(campaign_->IsOver(5 * kSecond, done_).over) << "the time is not over";
-  EXPECT_TRUE(campaign_->IsOver(10 * kSecond, done_).over);
+  EXPECT_FALSE(campaign_->IsOver(5 * kSecond, 4, done_).over) << "the time is not over";
+  EXPECT_FALSE(campaign_->IsOver(10 * kSecond, 3, done_).over) << "it has not grown back";
+  EXPECT_TRUE(campaign_->IsOver(10 * kSecond, 4, done_).over);
+  EXPECT_THAT(campaign_->IsOver(75 * kSecond, 3, done_).trouble, HasSubstr("3 workers"));
 }
 
 TEST_F(CampaignTest, AJobThatStandsStillIsTrouble) {
@@ -277,8 +279,8 @@ TEST_F(CampaignTest, AJobThatStandsStillIsTrouble) {
   const auto fault = DueAt(kSecond);
   Made(*fault, kSecond, kSecond);
   Commit(7, kSecond / 2);
-  EXPECT_TRUE(campaign_->IsOver(60 * kSecond, done_).trouble.empty());
-  EXPECT_THAT(campaign_->IsOver(62 * kSecond, done_).trouble, HasSubstr("after step 7"));
+  EXPECT_TRUE(campaign_->IsOver(60 * kSecond, 4, done_).trouble.empty());
+  EXPECT_THAT(campaign_->IsOver(62 * kSecond, 4, done_).trouble, HasSubstr("after step 7"));
 }
 
 }  // namespace
