@@ -105,8 +105,29 @@ std::vector<std::string> Injector::VictimsOf(const PlannedFault& planned) const 
   return victims;
 }
 
+// A worker that was drawn may be dead at that moment, by an earlier fault: another one is hit then.
+void Injector::ReplaceDead(const PlannedFault& planned, std::vector<std::string>* victims) const {
+  if (planned.named || planned.rank >= 0) return;
+  std::vector<std::string> alive;
+  for (const ProcessHistory& process : watch_.Alive()) {
+    if (process.role == "worker") alive.push_back(process.name);
+  }
+  std::vector<std::string> others = alive;
+  std::erase_if(others, [&](const std::string& name) {
+    return std::find(victims->begin(), victims->end(), name) != victims->end();
+  });
+  for (std::string& victim : *victims) {
+    const bool lives = std::find(alive.begin(), alive.end(), victim) != alive.end();
+    if (lives || others.empty()) continue;
+    const auto other = others.begin() + static_cast<std::ptrdiff_t>(planned.dice % others.size());
+    victim = *other;
+    others.erase(other);
+  }
+}
+
 Status Injector::SignalWorkers(Injection* injection, int signal) {
-  const std::vector<std::string> victims = VictimsOf(injection->planned);
+  std::vector<std::string> victims = VictimsOf(injection->planned);
+  ReplaceDead(injection->planned, &victims);
   std::vector<std::string> told;
   for (const ProcessHistory& process : watch_.Alive()) {
     const bool hit = process.role == "worker" &&

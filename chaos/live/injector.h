@@ -40,6 +40,7 @@ class Injector {
  private:
   [[nodiscard]] Status Do(Injection* injection);
   [[nodiscard]] Status SignalWorkers(Injection* injection, int signal);
+  void ReplaceDead(const PlannedFault& planned, std::vector<std::string>* victims) const;
   [[nodiscard]] Status LoseNodes(Injection* injection, bool workers_too);
   [[nodiscard]] Status SignalLaunchers(Injection* injection, int signal);
   [[nodiscard]] Status Drain(const Injection& injection, bool undo);

@@ -120,7 +120,8 @@ class Drawer {
     std::vector<std::string> nodes;
     for (std::int64_t i = 0; i < scenario_.nodes; ++i) nodes.push_back(NodeName(i));
     for (std::size_t i = nodes.size(); i > 1; --i) std::swap(nodes[i - 1], nodes[dice_.Below(i)]);
-    if (spec.target.kind == Target::Kind::kNode) {
+    fault->named = spec.target.kind == Target::Kind::kNode;
+    if (fault->named) {
       const auto named = std::find(nodes.begin(), nodes.end(), spec.target.node);
       if (named != nodes.end()) std::iter_swap(nodes.begin(), named);
     }

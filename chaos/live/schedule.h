@@ -18,6 +18,7 @@ struct PlannedFault {
   std::int64_t step = 0;                       // kStep
   std::string phase;                           // kDuring
   std::vector<std::string> nodes;  // that are hit, "a", "b", …; empty: none in particular
+  bool named = false;              // by the scenario; otherwise another may be hit in its place
   std::int64_t local_rank = 0;     // the worker on the node
   std::int64_t rank = -1;          // >= 0: whichever worker has this rank then
   Duration hold;

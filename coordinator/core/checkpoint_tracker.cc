@@ -412,9 +412,18 @@ CheckpointTracker::Fate CheckpointTracker::FateOf(const CheckpointKey& key) cons
   return Fate::kUnknown;
 }
 
+// Whoever took over a job whose store was lost may hear of an old save from the one worker alone that
+// missed its announcement; the others report it no more, and a later one makes it worthless.
 bool CheckpointTracker::Owes(const Member& member) const {
-  return std::ranges::any_of(
-      saves_, [&](const auto& pending) { return pending.second.owing.contains(member); });
+  return std::ranges::any_of(saves_, [&](const auto& pending) {
+    const CheckpointKey& key = pending.first;
+    const bool worthless = std::ranges::any_of(entries_, [&](const CheckpointEntry& entry) {
+      const CheckpointKey& other = entry.record.key;
+      return entry.state != CheckpointState::kVoid && other.step > key.step &&
+             other.generation >= key.generation;
+    });
+    return !worthless && pending.second.owing.contains(member);
+  });
 }
 
 }  // namespace muster::coordinator

@@ -78,7 +78,7 @@ class CheckpointTracker {
   enum class Fate { kUnknown, kUnderWay, kAnnounced, kGivenUp };
   // What became of a save; kGivenUp also when it is void, kUnknown also when that is long ago.
   [[nodiscard]] Fate FateOf(const CheckpointKey& key) const;
-  // Does a save wait for a shard of this worker?
+  // Does a save wait for a shard of this worker, and no later one makes up for it?
   [[nodiscard]] bool Owes(const Member& member) const;
   [[nodiscard]] bool AnyPending() const { return !saves_.empty() || ManifestDue() != nullptr; }
   [[nodiscard]] std::int64_t aborted() const { return aborted_; }

@@ -11,9 +11,6 @@
 
 namespace muster::coordinator {
 
-namespace {
-
-// Empty, or what the codec takes for a name.
 bool IsName(const std::string& name) {
   const auto letter = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
@@ -24,6 +21,8 @@ bool IsName(const std::string& name) {
   return name.empty() ||
          (name.size() <= kMaxNameBytes && letter(name.front()) && std::ranges::all_of(name, inner));
 }
+
+namespace {
 
 // "" or what is wrong with a name from outside.
 std::string BadName(const char* what, const std::string& name) {

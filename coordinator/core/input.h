@@ -50,6 +50,9 @@ struct Drain {
   bool undo = false;
 };
 
+// Empty, or what the codec takes for a name: commands with others are ignored.
+[[nodiscard]] bool IsName(const std::string& name);
+
 using Input = std::variant<Received, Closed, Tick, Lagged, ForceAdopt, Drain>;
 
 }  // namespace muster::coordinator

@@ -80,6 +80,8 @@ void Driver::Receive(SessionId session, Message message) {
   Handle(Received{session, std::move(message), found->second->peer_address()});
 }
 
+void Driver::Command(const Input& input) { Handle(input); }
+
 void Driver::Closed(SessionId session) {
   if (sessions_.erase(session) == 0) return;
   Handle(coordinator::Closed{session});

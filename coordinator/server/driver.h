@@ -47,6 +47,9 @@ class Driver {
   // The channel of the session has ended. Call it once for each Open.
   void Closed(SessionId session);
 
+  // An operator's command: Drain or ForceAdopt. What comes of it shows in Describe().
+  void Command(const Input& input);
+
   // From now on nothing goes in and nothing comes out: what happens to sessions while the server
   // ends says nothing about the workers.
   void Stop();

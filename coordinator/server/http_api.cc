@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -55,6 +56,23 @@ std::optional<std::string> PercentDecode(std::string_view text) {
     i += 2;
   }
   return decoded;
+}
+
+// "a=1&b=x%20y" as names and values; nothing when a '%' is not followed by two digits, or a name
+// comes twice.
+std::optional<std::map<std::string, std::string>> ParametersOf(std::string_view query) {
+  std::map<std::string, std::string> parameters;
+  while (!query.empty()) {
+    const std::size_t end = query.find('&');
+    const std::string_view pair = query.substr(0, end);
+    query = end == std::string_view::npos ? std::string_view() : query.substr(end + 1);
+    const std::size_t equals = pair.find('=');
+    const auto name = PercentDecode(pair.substr(0, equals));
+    const auto value = PercentDecode(equals == std::string_view::npos ? std::string_view()
+                                                                      : pair.substr(equals + 1));
+    if (!name || !value || !parameters.emplace(*name, *value).second) return std::nullopt;
+  }
+  return parameters;
 }
 
 // The value of `since` in "a=1&since=5"; 0 when it is not there, nothing when it is no number.
@@ -121,6 +139,69 @@ HttpResponse OneJob(std::string_view rest, std::string_view query, const ApiSour
   return JsonAnswer(source.events(job, *since));
 }
 
+// The command in the parameters; an error names the one that is wrong.
+Result<Drain> DrainOf(const JobName& job, const std::map<std::string, std::string>& parameters) {
+  Drain drain;
+  drain.job = job;
+  for (const auto& [name, value] : parameters) {
+    if (name == "node" || name == "worker") {
+      if (value.empty() || !IsName(value)) {
+        return InvalidArgument(fmt::format("{}: {} is no name", name, codec::Quoted(value)));
+      }
+      if (name == "node") drain.node = NodeName(value);
+      if (name == "worker") drain.worker = WorkerId(value);
+    } else if (name == "within_ms") {
+      std::int64_t millis = 0;
+      const char* end = value.data() + value.size();
+      const auto [stop, error] = std::from_chars(value.data(), end, millis);
+      constexpr std::int64_t kMost = 86'400'000;
+      if (error != std::errc() || stop != end || millis < 1 || millis > kMost) {
+        return InvalidArgument(fmt::format("within_ms: must be a number from 1 to {}", kMost));
+      }
+      drain.within = Duration::Millis(millis);
+    } else if (name == "undo" && (value == "1" || value == "0")) {
+      drain.undo = value == "1";
+    } else {
+      return InvalidArgument(
+          fmt::format("{}={}: there are node, worker, within_ms and undo (0 or 1)", name, value));
+    }
+  }
+  if (drain.node.value().empty() && drain.worker.value().empty()) {
+    return InvalidArgument("name a node, a worker, or a worker on a node");
+  }
+  return drain;
+}
+
+// `rest` is what follows "/v1/jobs/".
+HttpResponse Command(std::string_view rest, std::string_view query, const ApiSource& source) {
+  constexpr std::string_view kDrain = "/drain";
+  constexpr std::string_view kAdopt = "/adopt";
+  const bool drains = rest.ends_with(kDrain);
+  if (!drains && !rest.ends_with(kAdopt)) {
+    return Error(404, "there is nothing to POST but /v1/jobs/JOB/drain and /v1/jobs/JOB/adopt");
+  }
+  rest.remove_suffix(drains ? kDrain.size() : kAdopt.size());
+  const std::optional<std::string> name = PercentDecode(rest);
+  if (!name || name->find('/') != std::string::npos) {
+    return Error(400, fmt::format("{} is no job name", codec::Quoted(rest)));
+  }
+  const JobName job(*name);
+  const std::optional<JobView> view = source.describe(job);
+  if (!view) return UnknownJob(*name, source);
+  if (view->end) return Error(409, fmt::format("job {} has ended", *name));
+  const auto parameters = ParametersOf(query);
+  if (!parameters) return Error(400, "the parameters are not of the form a=1&b=2, each once");
+  if (drains) {
+    const Result<Drain> drain = DrainOf(job, *parameters);
+    if (!drain.ok()) return Error(400, drain.status().message());
+    source.drain(*drain);
+  } else {
+    if (!parameters->empty()) return Error(400, "adopt takes no parameters");
+    source.adopt(ForceAdopt{job});
+  }
+  return JsonAnswer({{"accepted", true}}, source);
+}
+
 }  // namespace
 
 bool Authorized(std::string_view authorization, std::string_view token) {
@@ -144,6 +225,10 @@ HttpResponse Respond(const HttpRequest& request, const ApiSource& source) {
   std::string_view path = target.substr(0, mark);
   const std::string_view query =
       mark == std::string_view::npos ? std::string_view() : target.substr(mark + 1);
+  if (request.method == "POST" && path.starts_with("/v1/jobs/")) {
+    if (!Authorized(request.authorization, source.token)) return Unauthorized();
+    return Command(path.substr(kJobsPath.size() + 1), query, source);
+  }
   if (request.method != "GET") {
     HttpResponse response = Error(
         405, fmt::format("{} is not for {}: only GET is", request.method, codec::Quoted(path)));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "coordinator/core/describe.h"
+#include "coordinator/core/input.h"
 #include "protocol/status.h"
 #include "protocol/transport/http_connection.h"
 
@@ -21,14 +22,18 @@ struct ApiSource {
   std::function<std::string(const JobName&, std::int64_t since)> events;
   std::function<std::string()> metrics;
   std::function<Status()> ready;
+  std::function<void(const Drain&)> drain;
+  std::function<void(const ForceAdopt&)> adopt;
   std::string token;  // empty: none is asked for
 };
 
 inline constexpr std::string_view kSessionPath = "/v1/session";
 
 // GET /livez, /readyz (both without a token), /v1/jobs, /v1/jobs/{job}, /v1/jobs/{job}/events
-// (?since=N), /metrics. Answers are JSON, or Prometheus text; errors are one line of text: 400,
-// 401, 404 (an unknown job names those there are), 405, 426 for the session path without a
+// (?since=N), /metrics. POST /v1/jobs/{job}/drain?node=N&worker=W&within_ms=T&undo=1 (see Drain:
+// one of node and worker at least) and /v1/jobs/{job}/adopt (see ForceAdopt): parameters stand in
+// the path, a body is not read. Answers are JSON, or Prometheus text; errors are one line of text:
+// 400, 401, 404 (an unknown job names those there are), 405, 426 for the session path without a
 // WebSocket, 503 from /readyz with the reason.
 [[nodiscard]] HttpResponse Respond(const HttpRequest& request, const ApiSource& source);
 

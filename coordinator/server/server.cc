@@ -61,6 +61,8 @@ struct Server::Parts {
     };
     source.metrics = [this] { return RenderMetrics(); };
     source.ready = [this] { return stopping ? Unavailable("ending") : driver.ready(); };
+    source.drain = [this](const Drain& drain) { driver.Command(drain); };
+    source.adopt = [this](const ForceAdopt& adopt) { driver.Command(adopt); };
     made->respond = [source = std::move(source)](const HttpRequest& request) {
       return Respond(request, source);
     };

@@ -19,7 +19,7 @@ namespace http = boost::beast::http;
 constexpr std::uint64_t kMaxBodyBytes = std::uint64_t{256} << 20U;
 
 Status StatusOf(const http::response<http::string_body>& response, const std::string& url,
-                const std::string& target) {
+                const std::string& asked) {
   std::string text = response.body().substr(0, kMaxReasonBytes);
   while (!text.empty() && text.back() == '\n') text.pop_back();
   if (text.empty()) text = std::string(response.reason());
@@ -34,19 +34,22 @@ Status StatusOf(const http::response<http::string_body>& response, const std::st
     case http::status::service_unavailable: return Unavailable(message);
     default:
       return FailedPrecondition(
-          fmt::format("{} answers GET {} with HTTP {} ({}): is it a Muster coordinator?", url,
-                      target, response.result_int(), text));
+          fmt::format("{} answers {} with HTTP {} ({}): is it a Muster coordinator?", url, asked,
+                      response.result_int(), text));
   }
 }
 
 // One request on its own io_context; what it holds lives until the answer is there.
-class Get {
+class Call {
  public:
-  Get(std::string url, std::string target, const std::string& host, const std::string& token)
-      : url_(std::move(url)), target_(std::move(target)) {
+  Call(http::verb verb, std::string url, const std::string& target, const std::string& host,
+       const std::string& token)
+      : url_(std::move(url)),
+        asked_(fmt::format("{} {}", std::string_view(http::to_string(verb)), target)) {
     request_.version(11);
-    request_.method(http::verb::get);
-    request_.target(target_);
+    request_.method(verb);
+    request_.target(target);
+    if (verb == http::verb::post) request_.set(http::field::content_length, "0");
     request_.set(http::field::host, host);
     request_.set(http::field::user_agent, "muster");
     request_.set(http::field::connection, "close");
@@ -67,7 +70,7 @@ class Get {
         } else if (parser_.get().result() == http::status::ok) {
           result = std::move(parser_.get().body());
         } else {
-          result = StatusOf(parser_.get(), url_, target_);
+          result = StatusOf(parser_.get(), url_, asked_);
         }
       });
     });
@@ -90,38 +93,48 @@ class Get {
   }
 
   const std::string url_;
-  const std::string target_;
+  const std::string asked_;  // "GET /v1/jobs"
   http::request<http::empty_body> request_;
   http::response_parser<http::string_body> parser_;
   boost::beast::flat_buffer buffer_;
   std::optional<Socket> socket_;
 };
 
-}  // namespace
-
-Result<std::string> HttpGet(const std::string& url, const std::string& target,
-                            const std::string& token, Duration timeout) {
+Result<std::string> Ask(http::verb verb, const std::string& url, const std::string& target,
+                        const std::string& token, Duration timeout) {
   const Result<HostPort> address = ParseUrl(url);
   if (!address.ok()) return address.status();
   try {
     // Destroyed last: a socket must not outlive its context. Handlers that are left then are
     // dropped without a call.
     IoContext io(1);
-    Get get(url, target, address->ToString(), token);
-    AsyncConnect(io, *address, "musterd at " + url, timeout, [&get](Result<Socket> socket) {
+    Call call(verb, url, target, address->ToString(), token);
+    AsyncConnect(io, *address, "musterd at " + url, timeout, [&call](Result<Socket> socket) {
       if (socket.ok()) {
-        get.Exchange(std::move(socket).value());
+        call.Exchange(std::move(socket).value());
       } else {
-        get.result = socket.status();
+        call.result = socket.status();
       }
     });
     io.run_for(std::chrono::nanoseconds(timeout.nanos()) + std::chrono::milliseconds(100));
-    if (get.result) return std::move(*get.result);
+    if (call.result) return std::move(*call.result);
   } catch (const std::exception& error) {
     return Internal(fmt::format("asking musterd at {}: {}", url, error.what()));
   }
   return Unavailable(
       fmt::format("musterd at {}: no answer within {:.1f} s", url, timeout.ToSeconds()));
+}
+
+}  // namespace
+
+Result<std::string> HttpGet(const std::string& url, const std::string& target,
+                            const std::string& token, Duration timeout) {
+  return Ask(http::verb::get, url, target, token, timeout);
+}
+
+Result<std::string> HttpPost(const std::string& url, const std::string& target,
+                             const std::string& token, Duration timeout) {
+  return Ask(http::verb::post, url, target, token, timeout);
 }
 
 }  // namespace muster

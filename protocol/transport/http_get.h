@@ -16,4 +16,8 @@ namespace muster {
 [[nodiscard]] Result<std::string> HttpGet(const std::string& url, const std::string& target,
                                           const std::string& token, Duration timeout);
 
+// The same for POST: what is wanted stands in the parameters of `target` ("…/drain?node=b").
+[[nodiscard]] Result<std::string> HttpPost(const std::string& url, const std::string& target,
+                                           const std::string& token, Duration timeout);
+
 }  // namespace muster

@@ -18,6 +18,7 @@
 namespace muster::cli {
 namespace {
 
+constexpr Duration kNoticeInterval = Duration::Millis(200);
 constexpr std::size_t kReadBytes = std::size_t{16} << 10U;
 // How long the launcher's exit waits for someone to read the last lines.
 constexpr int kFlushLimitMs = 5000;
@@ -93,7 +94,10 @@ Launcher::Launcher(LauncherOptions options, int signals, Attestor& attestor, Sta
 }
 
 int Launcher::Run() {
+  CheckNotice(MonotonicNow());
   for (Slot& slot : slots_) {
+    slot.parked = noticed_;
+    if (slot.parked) continue;
     if (const Status started = Launch(slot); !started.ok()) {
       // The same program would fail for the others too.
       const ExitState exit{.code = started.code() == Code::kNotFound ? 127 : 126};
@@ -111,7 +115,7 @@ int Launcher::Run() {
 
 bool Launcher::Running() const {
   return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
-    return slot.process.has_value() || slot.restart_at != Instant::Never();
+    return slot.process.has_value() || slot.restart_at != Instant::Never() || slot.parked;
   });
 }
 
@@ -168,11 +172,42 @@ void Launcher::PollOnce() {
                     DurationText(options_.stop_timeout)));
     KillAll();
   }
+  CheckNotice(now);
   RestartDue(now);
+}
+
+// Whoever writes such files need not tell us, nor keep to one file system: they are looked for.
+void Launcher::CheckNotice(Instant now) {
+  if (options_.notice_file.empty() || stopping_ || now < notice_check_) return;
+  notice_check_ = now + kNoticeInterval;
+  const bool there = access(options_.notice_file.c_str(), F_OK) == 0;
+  if (there == noticed_) return;
+  noticed_ = there;
+  if (there) {
+    Say(fmt::format(
+        "{} says that this node will be taken away: the workers are asked to leave, and "
+        "come back if it is withdrawn",
+        options_.notice_file));
+    for (Slot& slot : slots_) {
+      // What waited for its restart waits on.
+      slot.parked = slot.process.has_value() || slot.restart_at != Instant::Never();
+      slot.restart_at = Instant::Never();
+      if (slot.process) slot.process->Signal(SIGTERM);
+    }
+    return;
+  }
+  Say(fmt::format("{} is gone: the node stays", options_.notice_file));
+  for (Slot& slot : slots_) {
+    if (slot.parked && !slot.process) slot.restart_at = now;
+    // It was asked to leave, and will: it comes back then.
+    slot.returns = slot.parked && slot.process.has_value();
+    slot.parked = false;
+  }
 }
 
 Instant Launcher::NextDeadline() const {
   Instant next = kill_at_;
+  if (!options_.notice_file.empty() && !stopping_) next = std::min(next, notice_check_);
   for (const Slot& slot : slots_) next = std::min(next, slot.restart_at);
   return next;
 }
@@ -220,7 +255,17 @@ void Launcher::OnDeath(Slot& slot) {
   Remains(process.output(), *slot.output, output_);
   Remains(process.errors(), *slot.errors, errors_);
   slot.process.reset();
-  if (!exit.ok()) OnFailure(slot, exit, pid);
+  if (slot.parked) {
+    // However it ended: it was asked to, and the notice was no fault of its own.
+    Say(fmt::format("worker {} (pid {}) {}", slot.name.value(), pid, exit.ToString()));
+    return;
+  }
+  if (!exit.ok()) {
+    OnFailure(slot, exit, pid);
+  } else if (slot.returns && !stopping_ && !job_ended_) {
+    slot.restart_at = MonotonicNow();
+  }
+  slot.returns = false;
 }
 
 void Launcher::OnFailure(Slot& slot, const ExitState& exit, int pid) {
@@ -274,6 +319,7 @@ void Launcher::StopAll(int signal) {
   stopping_ = true;
   for (Slot& slot : slots_) {
     slot.restart_at = Instant::Never();
+    slot.parked = false;
     if (slot.process) slot.process->Signal(signal);
   }
 }
@@ -290,7 +336,10 @@ void Launcher::OnNews() {
     if (!news.line.empty()) Say(news.line);
     if (!news.end.has_value()) continue;
     job_ended_ = true;
-    for (Slot& slot : slots_) slot.restart_at = Instant::Never();
+    for (Slot& slot : slots_) {
+      slot.restart_at = Instant::Never();
+      slot.parked = false;
+    }
     if (news.end->kind == EndKind::kFailed) {
       Say(fmt::format("job {} failed at step {}: {}", options_.job, news.end->step.value(),
                       news.end->reason));

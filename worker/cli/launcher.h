@@ -27,6 +27,9 @@ struct LauncherOptions {
   RestartPolicy restarts;
   // How long workers that were asked to stop may take to reach a step boundary.
   Duration stop_timeout = Duration::Seconds(30);
+  // While this file exists the node is about to be taken away (a spot or maintenance notice): its
+  // workers are asked to leave, and none is started. Empty: there is no such file.
+  std::string notice_file;
 };
 
 // Makes SIGTERM and SIGINT of the process readable from the returned descriptor instead of
@@ -60,6 +63,8 @@ class Launcher {
     std::optional<LineAssembler> errors;
     std::vector<Instant> failures;
     Instant restart_at = Instant::Never();
+    bool parked = false;   // a notice keeps it from running
+    bool returns = false;  // the notice was withdrawn before it had left
   };
 
   [[nodiscard]] bool Running() const;
@@ -73,6 +78,7 @@ class Launcher {
   void FailForGood(const Slot& slot, const ExitState& exit, const std::string& story);
   void Relay(FileDescriptor& from, LineAssembler& lines, OutputQueue& to);
   void Remains(FileDescriptor& from, LineAssembler& lines, OutputQueue& to);
+  void CheckNotice(Instant now);
   void OnSignal();
   void StopAll(int signal);
   void KillAll();
@@ -89,6 +95,8 @@ class Launcher {
   bool stopping_ = false;  // no restarts any more
   bool job_ended_ = false;
   Instant kill_at_ = Instant::Never();
+  bool noticed_ = false;  // the notice stands
+  Instant notice_check_;  // when the file is looked for next
   int exit_code_ = 0;
 };
 

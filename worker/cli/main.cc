@@ -16,6 +16,7 @@
 #include "protocol/transport/steady_clock.h"
 #include "protocol/transport/url.h"
 #include "worker/cli/checkpoint_command.h"
+#include "worker/cli/drain_command.h"
 #include "worker/cli/gpu_command.h"
 #include "worker/cli/launcher.h"
 #include "worker/cli/launcher_session.h"
@@ -132,6 +133,11 @@ void AddRun(CLI::App& app, RunFlags& flags) {
                  "How long workers that were asked to stop may take")
       ->transform(DurationInMs())
       ->default_str("30s");
+  options.notice_file = FromEnvironment("MUSTER_NOTICE_FILE");
+  app.add_option(
+      "--notice-file", options.notice_file,
+      "While this file exists (a spot or maintenance notice), the workers leave, and none "
+      "is started; when it goes away they come back (MUSTER_NOTICE_FILE)");
   auto* standalone =
       app.add_flag("--standalone", flags.standalone,
                    "Start a coordinator for this job alone, and end it with the job");
@@ -242,6 +248,25 @@ CheckpointCommands AddCheckpoint(CLI::App& app, CheckpointOptions& options) {
   return commands;
 }
 
+void AddDrain(CLI::App& app, DrainOptions& options) {
+  AddQuery(app, options.query);
+  app.add_option("job", options.query.job, "Name of the job (MUSTER_JOB)");
+  app.add_option("--node", options.node, "All workers of this node");
+  app.add_option("--worker", options.worker, "This worker");
+  const auto millis = [](Duration* into) {
+    return [into](const std::int64_t& value) { *into = Duration::Millis(value); };
+  };
+  app.add_option_function<std::int64_t>(
+         "--within", millis(&options.within),
+         "Do not wait longer than that for the boundary: the step is taken again then")
+      ->transform(DurationInMs());
+  app.add_flag("--undo", options.undo, "Welcome the place again");
+  app.add_flag("--wait", options.wait, "Return when none of it is a member any more");
+  app.add_option_function<std::int64_t>("--timeout", millis(&options.timeout), "Of --wait")
+      ->transform(DurationInMs())
+      ->default_str("600s");
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Keeps a distributed training job running when nodes die.");
   app.require_subcommand(1);
@@ -261,6 +286,18 @@ int Main(int argc, char** argv) {
   events->add_option("--since", events_options.since, "Only events from this number on")
       ->check(CLI::NonNegativeNumber);
   events->add_flag("--follow", events_options.repeat, "Go on as they come");
+
+  DrainOptions drain_options;
+  CLI::App* drain = app.add_subcommand(
+      "drain", "Let a node or a worker go at the next step boundary, and take none there");
+  AddDrain(*drain, drain_options);
+  QueryOptions adopt_options;
+  bool adopt_yes = false;
+  CLI::App* adopt = app.add_subcommand(
+      "adopt", "Go on without members that musterd cannot see, instead of waiting for them");
+  AddQuery(*adopt, adopt_options);
+  adopt->add_option("job", adopt_options.job, "Name of the job (MUSTER_JOB)");
+  adopt->add_flag("--yes", adopt_yes, "What they do meanwhile may become void");
 
   CheckpointOptions checkpoint_options;
   const CheckpointCommands checkpoint_commands = AddCheckpoint(
@@ -286,6 +323,8 @@ int Main(int argc, char** argv) {
     if (events_options.job.empty()) return Fail("name the job: muster events JOB");
     return RunEvents(events_options);
   }
+  if (drain->parsed()) return RunDrain(drain_options);
+  if (adopt->parsed()) return RunAdopt(adopt_options, adopt_yes);
   if (gpu->parsed()) return RunGpu(gpu_options);
   for (const auto& [subcommand, command] : checkpoint_commands) {
     if (!subcommand->parsed()) continue;

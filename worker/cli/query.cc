@@ -18,17 +18,6 @@ constexpr Duration kTimeout = Duration::Seconds(10);
 constexpr int kStatusIntervalMs = 1000;
 constexpr int kEventsIntervalMs = 300;
 
-// A path segment: everything but unreserved characters is escaped.
-std::string Escape(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       std::string_view("-._~").find(c) != std::string_view::npos;
-    out += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
-  }
-  return out;
-}
-
 Result<std::string> Get(const QueryOptions& options, const std::string& target) {
   return HttpGet(options.coordinator, target, options.token, kTimeout);
 }
@@ -61,6 +50,16 @@ void Print(std::string_view text) {
 }
 
 }  // namespace
+
+std::string Escape(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       std::string_view("-._~").find(c) != std::string_view::npos;
+    out += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return out;
+}
 
 int RunStatus(const QueryOptions& options) {
   for (bool first = true;; first = false) {

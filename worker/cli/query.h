@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace muster::cli {
 
@@ -20,5 +21,8 @@ struct QueryOptions {
 // process, and a coordinator that is away for a while is waited for.
 [[nodiscard]] int RunStatus(const QueryOptions& options);
 [[nodiscard]] int RunEvents(const QueryOptions& options);
+
+// A path segment or a value in a query: everything but unreserved characters is escaped.
+[[nodiscard]] std::string Escape(std::string_view text);
 
 }  // namespace muster::cli

@@ -271,6 +271,7 @@ TEST_F(CampaignTest, IsOverAfterTheFaultsTheTimeAndSomeSteps) {
   EXPECT_FALSE(campaign_->IsOver(5 * kSecond, 4, done_).over) << "the time is not over";
   EXPECT_FALSE(campaign_->IsOver(10 * kSecond, 3, done_).over) << "it has not grown back";
   EXPECT_TRUE(campaign_->IsOver(10 * kSecond, 4, done_).over);
+  Commit(9, 74 * kSecond);
   EXPECT_THAT(campaign_->IsOver(75 * kSecond, 3, done_).trouble, HasSubstr("3 workers"));
 }
 

@@ -211,6 +211,24 @@ TEST_F(Tracker, AnExpectedSave) {
   EXPECT_FALSE(tracker_.AnyPending());
 }
 
+// One worker has missed that a checkpoint was announced by a coordinator that lost its store: it
+// reports its shard again, and the others never will.
+TEST_F(Tracker, NobodyOwesASaveThatALaterOneMakesUpFor) {
+  (void)Shard(5, 1);
+  EXPECT_TRUE(tracker_.Owes(Worker(0)));
+  Complete(6);
+  EXPECT_FALSE(tracker_.Owes(Worker(0)));
+}
+
+TEST_F(Tracker, AVoidCheckpointMakesUpForNothing) {
+  Complete(6);
+  RollBack(5, 3);
+  (void)tracker_.MarkVoid(record_, &effects_);
+  writing_ = Generation4(5);
+  (void)Shard(4, 1);
+  EXPECT_TRUE(tracker_.Owes(Worker(0)));
+}
+
 TEST_F(Tracker, AnExpectedSaveThatWasGivenUpIsNotExpected) {
   (void)tracker_.OnShardFailed({Key(5), Rank(1), Code::kInternal, "busy"});
   tracker_.Expect(record_, Key(5), writing_, kSoon);

@@ -141,7 +141,7 @@ TEST(HttpApi, RefusesOtherPathsAndMethods) {
   EXPECT_EQ(Get("/v1/jobs/%").status, 400);
   EXPECT_EQ(Get("/" + std::string(5000, 'x')).status, 400);
   EXPECT_EQ(Get("/v1/session").status, 426);
-  const HttpResponse post = Respond({"POST", "/v1/jobs", ""}, TestSource());
+  const HttpResponse post = Respond({"POST", "/v1/jobs", ""}, TestSource());  // nothing to command
   EXPECT_EQ(post.status, 405);
   EXPECT_EQ(post.allow, "GET");
 }
@@ -172,6 +172,59 @@ TEST(HttpApi, UpgradesTheSessionPathAlone) {
   EXPECT_EQ(RefuseUpgrade({"GET", "/v1/jobs", ""}, "")->status, 404);
   EXPECT_EQ(RefuseUpgrade({"GET", "/v1/session", "Bearer x"}, "y")->status, 401);
   EXPECT_FALSE(RefuseUpgrade({"GET", "/v1/session", "Bearer y"}, "y").has_value());
+}
+
+struct Commands {
+  std::vector<Drain> drains;
+  std::vector<ForceAdopt> adopts;
+};
+
+HttpResponse Post(const std::string& target, Commands* commands,
+                  const std::string& authorization = "") {
+  ApiSource source = TestSource();
+  source.drain = [commands](const Drain& drain) { commands->drains.push_back(drain); };
+  source.adopt = [commands](const ForceAdopt& adopt) { commands->adopts.push_back(adopt); };
+  if (!authorization.empty()) source.token = "secret";
+  return Respond({"POST", target, authorization == "none" ? "" : authorization}, source);
+}
+
+TEST(HttpApi, DrainsAPlaceAndWelcomesItAgain) {
+  Commands commands;
+  EXPECT_EQ(Post("/v1/jobs/b%3A1/drain?node=n1&within_ms=1500", &commands).status, 200);
+  EXPECT_EQ(Post("/v1/jobs/a/drain?node=n1&worker=n1-0&undo=1", &commands).status, 200);
+  ASSERT_EQ(commands.drains.size(), 2U);
+  EXPECT_EQ(commands.drains[0].job, JobName("b:1"));
+  EXPECT_EQ(commands.drains[0].node, NodeName("n1"));
+  EXPECT_EQ(commands.drains[0].within, Duration::Millis(1500));
+  EXPECT_FALSE(commands.drains[0].undo);
+  EXPECT_EQ(commands.drains[1].worker, WorkerId("n1-0"));
+  EXPECT_TRUE(commands.drains[1].undo);
+  EXPECT_EQ(Post("/v1/jobs/a/adopt", &commands).status, 200);
+  ASSERT_EQ(commands.adopts.size(), 1U);
+}
+
+TEST(HttpApi, CommandsThatMakeNoSenseAreRefusedByName) {
+  Commands commands;
+  for (const auto& [target, word] : std::vector<std::pair<std::string, std::string>>{
+           {"/v1/jobs/a/drain", "name a node"},
+           {"/v1/jobs/a/drain?nodes=n1", "nodes"},
+           {"/v1/jobs/a/drain?node=", "no name"},
+           {"/v1/jobs/a/drain?node=a%20b", "no name"},
+           {"/v1/jobs/a/drain?node=n1&node=n2", "each once"},
+           {"/v1/jobs/a/drain?node=%zz", "a=1"},
+           {"/v1/jobs/a/drain?node=n1&within_ms=soon", "within_ms"},
+           {"/v1/jobs/a/drain?node=n1&undo=maybe", "undo"},
+           {"/v1/jobs/a/adopt?now=1", "no parameters"}}) {
+    const HttpResponse response = Post(target, &commands);
+    EXPECT_EQ(response.status, 400) << target;
+    EXPECT_NE(response.body.find(word), std::string::npos) << response.body;
+  }
+  EXPECT_EQ(Post("/v1/jobs/zz/drain?node=n1", &commands).status, 404);
+  EXPECT_EQ(Post("/v1/jobs/a/dance", &commands).status, 404);
+  EXPECT_EQ(Post("/v1/jobs/a/drain?node=n1", &commands, "none").status, 401);
+  EXPECT_EQ(Post("/v1/jobs/a/drain?node=n1", &commands, "Bearer wrong").status, 401);
+  EXPECT_TRUE(commands.drains.empty());
+  EXPECT_TRUE(commands.adopts.empty());
 }
 
 }  // namespace
