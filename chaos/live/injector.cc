@@ -65,7 +65,7 @@ Status Injector::Do(Injection* injection) {
     case FaultKind::kLoseNode: return LoseNodes(injection, true);
     case FaultKind::kKillLauncher: return LoseNodes(injection, false);
     case FaultKind::kStopNode: return SignalLaunchers(injection, SIGTERM);
-    case FaultKind::kDrain: return Drain(*injection, false);
+    case FaultKind::kDrain: return Drain(injection, false);
     case FaultKind::kNotice:
     case FaultKind::kWithdrawnNotice: return Notify(injection);
     case FaultKind::kKillCoordinator:
@@ -152,6 +152,7 @@ Status Injector::LoseNodes(Injection* injection, bool workers_too) {
     Process* launcher = lab_.Find(node);
     if (launcher != nullptr && launcher->Running()) {
       launcher->Signal(SIGKILL);
+      (void)launcher->Wait(kCommandLimit);  // so that it is not taken for one that runs
       injection->pids.push_back(launcher->pid());
       ++launchers;
     }
@@ -185,8 +186,9 @@ Status Injector::SignalLaunchers(Injection* injection, int signal) {
   return {};
 }
 
-Status Injector::Drain(const Injection& injection, bool undo) {
-  for (const std::string& node : injection.planned.nodes) {
+Status Injector::Drain(Injection* injection, bool undo) {
+  for (const std::string& node : injection->planned.nodes) {
+    if (!undo) NoteWorkers(node, injection);
     ProcessOptions command;
     command.argv = {lab_.Program("muster"), "drain",   recipe_.job, "--node", node,
                     "--coordinator",        lab_.url()};
@@ -199,6 +201,10 @@ Status Injector::Drain(const Injection& injection, bool undo) {
       return Internal(
           fmt::format("muster drain ended with {}: {}", *code, ReadFile(command.output)));
     }
+  }
+  if (!undo) {
+    injection->what =
+        fmt::format("node {} is drained", fmt::join(injection->planned.nodes, ", "));
   }
   return {};
 }
@@ -286,7 +292,12 @@ Result<bool> Injector::Undo(Injection* injection) {
       undone = BringBack(*injection);
       break;
     case FaultKind::kDrain:
-      if (const Status status = Drain(*injection, true); !status.ok()) undone = status;
+      if (const Status status = Drain(injection, true); !status.ok()) {
+        undone = status;
+      } else {
+        // With all of its workers gone its launcher has ended.
+        undone = BringBack(*injection);
+      }
       break;
     case FaultKind::kKillCoordinator:
     case FaultKind::kPauseCoordinator:

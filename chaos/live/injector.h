@@ -43,7 +43,7 @@ class Injector {
   void ReplaceDead(const PlannedFault& planned, std::vector<std::string>* victims) const;
   [[nodiscard]] Status LoseNodes(Injection* injection, bool workers_too);
   [[nodiscard]] Status SignalLaunchers(Injection* injection, int signal);
-  [[nodiscard]] Status Drain(const Injection& injection, bool undo);
+  [[nodiscard]] Status Drain(Injection* injection, bool undo);
   [[nodiscard]] Status Notify(Injection* injection);
   void NoteWorkers(const std::string& node, Injection* injection) const;
   [[nodiscard]] Status OnCoordinator(Injection* injection);
