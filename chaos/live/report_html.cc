@@ -16,7 +16,7 @@ constexpr std::size_t kMostRows = 400;
 constexpr std::string_view kStyle = R"(
 :root{color-scheme:light dark;--ink:#1d2530;--soft:#5a6675;--line:#d9dee5;--page:#fff;--card:#f6f8fa;
 --ok:#17683b;--okbg:#e3f4e9;--bad:#a3131d;--badbg:#fde8e8;--open:#7a5200;--openbg:#fff3d6;
---fault:#c2362b;--g0:#3d6fb4;--g1:#2f8f83;--g2:#7a5cab;--g3:#4d7d2f;--g4:#b0672b;--g5:#a34a78;
+--fault:#c2362b;--g0:#3d6fb4;--g1:#1f766b;--g2:#7a5cab;--g3:#4d7d2f;--g4:#985417;--g5:#a34a78;
 --musterd:#6b7786;--in:#fff}
 @media(prefers-color-scheme:dark){:root{--ink:#e3e8ee;--soft:#9aa7b5;--line:#323a45;--page:#14181d;
 --card:#1c2229;--ok:#7fd6a0;--okbg:#143423;--bad:#ff9d9d;--badbg:#451a1d;--open:#f1cd7c;
@@ -31,6 +31,7 @@ overflow-wrap:anywhere}
 .banner{display:flex;flex-wrap:wrap;gap:6px 18px;align-items:baseline;border-radius:10px;
 padding:16px 20px;margin:0 0 18px}.banner strong{font-size:20px}
 .banner.ok{background:var(--okbg);color:var(--ok)}.banner.bad{background:var(--badbg);color:var(--bad)}
+.banner.open{background:var(--openbg);color:var(--open)}
 dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(170px,1fr));gap:10px 20px;margin:14px 0}
 dl div{border-left:3px solid var(--line);padding-left:10px}dt{color:var(--soft);font-size:12.5px}
 dd{margin:0;font-variant-numeric:tabular-nums}
@@ -44,18 +45,21 @@ white-space:nowrap}
 .mark.ok{background:var(--okbg);color:var(--ok)}.mark.bad{background:var(--badbg);color:var(--bad)}
 .mark.open{background:var(--openbg);color:var(--open)}
 svg{display:block;font:12px system-ui,sans-serif}.grid{stroke:var(--line)}
-.tick{fill:var(--soft);text-anchor:middle}.lane{fill:var(--ink);text-anchor:end}
+.tick{fill:var(--soft);text-anchor:middle}.empty{fill:var(--soft)}.lane{fill:var(--ink);text-anchor:end}
 .inbar{fill:var(--in);font-size:11px}.number{fill:var(--fault);text-anchor:middle;font-weight:700}
 .g0{fill:var(--g0)}.g1{fill:var(--g1)}.g2{fill:var(--g2)}.g3{fill:var(--g3)}.g4{fill:var(--g4)}
 .g5{fill:var(--g5)}.coordinator{fill:var(--musterd)}.saved{stroke:var(--in);stroke-width:1.5}
 .fault{fill:var(--fault);fill-opacity:.26;stroke:var(--fault);stroke-opacity:.5;stroke-width:.6}
 .faultline{stroke:var(--fault);stroke-dasharray:2 3}.loss{fill:none;stroke:var(--g0);
 stroke-width:1.2}.phase.abort{fill:#c2362b}.phase.ready{fill:#d98032}.phase.form{fill:#b59b00}
-.phase.restore{fill:#3d8f5a}.phase.first_step{fill:#3d6fb4}
+.phase.restore{fill:#3d8f5a}.voided{stroke:var(--soft);
+stroke-width:1.5;stroke-linecap:round;stroke-opacity:.55;fill:none}.reform{fill:var(--soft);fill-opacity:.13}
+.phase.first_step{fill:#3d6fb4}
 .key span{display:inline-block;margin-right:16px}.key i{display:inline-block;width:12px;height:8px;
 margin-right:5px;border-radius:2px}
 @media(max-width:600px){main{padding:16px 12px}th,td{padding:6px 8px}}
-@media print{.wide{overflow:visible}main{max-width:none}}
+@media print{.wide{overflow:visible}main{max-width:none;padding:0}svg{width:100%;height:auto}
+.bar,.phase,.fault,.mark,.banner{print-color-adjust:exact}tr{break-inside:avoid}}
 )";
 
 double Seconds(std::int64_t t_ns, const Evidence& evidence) {
@@ -69,8 +73,11 @@ std::string Mark(const Finding& finding) {
                     : "<span class=\"mark bad\">BROKEN</span>";
 }
 
+// Wide things scroll by themselves, also by keyboard; the page does not.
+constexpr const char* kScroller = "<div class=\"wide\" tabindex=\"0\">";
+
 std::string Head(const std::vector<std::string>& columns) {
-  std::string html = "<div class=\"wide\"><table><thead><tr>";
+  std::string html = kScroller + std::string("<table><thead><tr>");
   for (const std::string& column : columns) {
     html += fmt::format("<th scope=\"col\">{}</th>", column);
   }
@@ -85,8 +92,28 @@ std::string Foot(std::size_t rows) {
   return html;
 }
 
+std::int64_t Broken(const std::vector<Finding>& findings) {
+  return std::count_if(findings.begin(), findings.end(),
+                       [](const Finding& finding) { return !finding.ok && !finding.skipped; });
+}
+
+std::string Banner(const std::vector<Finding>& findings) {
+  const std::int64_t broken = Broken(findings);
+  const std::int64_t open = std::count_if(findings.begin(), findings.end(),
+                                          [](const Finding& finding) { return finding.skipped; });
+  const std::int64_t all = std::ssize(findings);
+  const char* kind = broken != 0 ? "bad" : open == all ? "open" : "ok";
+  const char* verdict = broken != 0 ? "✗ BROKEN" : open == all ? "Nothing was judged" : "✓ held";
+  std::string html = fmt::format(
+      "<div class=\"banner {}\" id=\"verdict\"><strong>{}</strong><span>{} of {} checks hold", kind,
+      verdict, all - broken - open, all);
+  if (broken != 0) html += fmt::format(", {} broken", broken);
+  if (open != 0) html += fmt::format(", {} not judged", open);
+  return html + "</span></div>";
+}
+
 std::string VerdictTable(const std::vector<Finding>& findings) {
-  std::string html = "<h2>Verdict</h2>" + Head({"", "promise", "check", "evidence"});
+  std::string html = "<h2>Verdict</h2>" + Head({"outcome", "promise", "check", "evidence"});
   for (const Finding& finding : findings) {
     html += fmt::format(
         "<tr class=\"finding\"><td>{}</td><td>{}</td><td class=\"code\">{}</td><td "
@@ -186,14 +213,27 @@ std::string Facts(const Evidence& evidence) {
     return fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", name, Escaped(value));
   };
   const std::int64_t redone = StepsRedone(evidence.facts);
+  const double duration = static_cast<double>(EndOf(evidence) - evidence.began_ns) / 1e9;
   return "<dl>" + fact("seed", std::to_string(evidence.seed)) +
          fact("nodes × workers",
               fmt::format("{} × {}", evidence.scenario.nodes, evidence.scenario.workers_per_node)) +
-         fact("training", fmt::format("{:.1f} s", Seconds(evidence.stopped_ns, evidence))) +
+         fact("duration", fmt::format("{:.1f} s", duration)) +
          fact("committed steps", std::to_string(evidence.facts.steps)) +
          fact("steps redone", std::to_string(redone)) +
          fact("re-forms", std::to_string(evidence.incidents.size())) +
          fact("faults", std::to_string(evidence.injections.size())) + "</dl>";
+}
+
+// What went wrong with the run itself, beside the checks.
+std::string Troubles(const Evidence& evidence) {
+  std::string html;
+  const auto trouble = [&html](const std::string& what, const std::string& detail) {
+    html += fmt::format("<p><span class=\"mark open\">{}</span> {}</p>", what, Escaped(detail));
+  };
+  if (!evidence.trouble.empty()) trouble("given up", evidence.trouble);
+  for (const std::string& node : evidence.unended) trouble("killed at the end", node);
+  for (const std::string& stray : evidence.strays) trouble("outlived the run", stray);
+  return html;
 }
 
 std::string Key() {
@@ -215,29 +255,24 @@ std::string Key() {
 }  // namespace
 
 std::string HtmlReport(const Evidence& evidence, const std::vector<Finding>& findings) {
-  const auto broken = std::count_if(findings.begin(), findings.end(), [](const Finding& finding) {
-    return !finding.ok && !finding.skipped;
-  });
   const std::string name = Escaped(evidence.scenario.name);
   std::string html = fmt::format(
       "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width,initial-scale=1\"><title>{}: {}</title><style>{}</style>"
       "</head><body><main><h1>{}</h1><p class=\"soft\">{}</p>",
-      name, broken == 0 ? "held" : "BROKEN", kStyle, name, Escaped(evidence.scenario.summary));
-  html += fmt::format(
-      "<div class=\"banner {}\"><strong>{}</strong><span>{} of {} checks</span></div>",
-      broken == 0 ? "ok" : "bad", broken == 0 ? "Every promise held" : "A promise was broken",
-      broken == 0 ? static_cast<std::int64_t>(std::count_if(findings.begin(), findings.end(),
-                                                            [](const Finding& f) { return f.ok; }))
-                  : static_cast<std::int64_t>(broken),
-      findings.size());
+      name, Broken(findings) == 0 ? "held" : "BROKEN", kStyle, name,
+      Escaped(evidence.scenario.summary));
+  html += Banner(findings);
   html += Facts(evidence);
-  html += fmt::format("<p>Again: <code>muster-chaos run {} --seed {} -- {}</code></p>", name,
-                      evidence.seed, Escaped(fmt::format("{}", fmt::join(evidence.program, " "))));
+  html +=
+      fmt::format("<p>Again: <code id=\"repeat\">{}</code></p>", Escaped(RepeatCommand(evidence)));
+  html += Troubles(evidence);
   html += VerdictTable(findings);
-  html += "<h2>Timeline</h2><div class=\"wide\">" + TimelineSvg(evidence, kPictureWidth) +
+  html += "<h2>Timeline</h2>" + std::string(kScroller) + TimelineSvg(evidence, kPictureWidth) +
           "</div>" + Key();
-  html += "<h2>Loss</h2><div class=\"wide\">" + LossSvg(evidence, kPictureWidth) + "</div>";
+  html += "<h2>Loss</h2>" + std::string(kScroller) + LossSvg(evidence, kPictureWidth) + "</div>" +
+          "<p class=\"soft\">Line: steps that stand. Faint: steps that were taken again. Dashed: "
+          "faults.</p>";
   html += FaultTable(evidence) + IncidentTable(evidence) + ProcessTable(evidence);
   html += fmt::format("<p class=\"soft\">Logs and records, if they were kept: <code>{}</code></p>",
                       Escaped(evidence.directory));

@@ -18,8 +18,9 @@ constexpr int kLabel = 96;  // pixels for the names of lanes
 constexpr int kLane = 26;
 constexpr int kBar = 16;
 constexpr int kHead = 40;  // numbers of faults
-constexpr int kAxis = 28;
+constexpr int kAxis = 36;
 constexpr int kMargin = 14;
+constexpr double kLetter = 7;  // pixels, no letter of a number is wider
 constexpr std::size_t kMostLanes = 80;
 
 // From time to pixels.
@@ -39,7 +40,7 @@ struct Scale {
 Scale ScaleOf(const Evidence& evidence, int width) {
   Scale scale;
   scale.from_ns = evidence.began_ns;
-  scale.to_ns = std::max(evidence.ended_ns, evidence.began_ns + 1);
+  scale.to_ns = std::max(EndOf(evidence), evidence.began_ns + 1);
   scale.left = kLabel;
   scale.right = width - kMargin;
   return scale;
@@ -69,11 +70,12 @@ std::string Axis(const Evidence& evidence, const Scale& scale, int top, int bott
     const double x = scale.X(at);
     svg += fmt::format("<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/>",
                        x, top, bottom);
-    constexpr double kLeast = 44;
-    if (x - labelled < kLeast || x > scale.right - 12) continue;
-    labelled = x;
-    svg += fmt::format("<text class=\"tick\" x=\"{:.1f}\" y=\"{}\">{:g} s</text>", x, bottom + 16,
-                       seconds);
+    const std::string label = fmt::format("{:g} s", seconds);
+    const double width = kLetter * static_cast<double>(label.size());
+    if (x - width / 2 < labelled || x + width / 2 > scale.right + kMargin) continue;
+    labelled = x + width / 2 + 6;
+    svg +=
+        fmt::format("<text class=\"tick\" x=\"{:.1f}\" y=\"{}\">{}</text>", x, bottom + 16, label);
   }
   return svg;
 }
@@ -87,33 +89,59 @@ struct Bar {
   std::int64_t first_step = 0;
   std::int64_t last_step = 0;
   std::int64_t pid = 0;
+  std::int64_t last_generation = 0;  // where several are drawn as one
 };
 
-std::map<std::string, std::vector<Bar>> BarsOf(const Evidence& evidence) {
+// In the order of time; those that could not be told apart are one.
+std::vector<Bar> Merged(std::vector<Bar> bars, const Scale& scale) {
+  std::sort(bars.begin(), bars.end(),
+            [](const Bar& a, const Bar& b) { return a.from_ns < b.from_ns; });
+  constexpr double kNarrow = 6;
+  std::vector<Bar> merged;
+  double width_of_last = kNarrow;
+  for (const Bar& bar : bars) {
+    const double width = scale.X(bar.to_ns) - scale.X(bar.from_ns);
+    if (!merged.empty() && width < kNarrow && width_of_last < kNarrow &&
+        scale.X(bar.from_ns) - scale.X(merged.back().to_ns) < kNarrow) {
+      Bar& last = merged.back();
+      last.to_ns = std::max(last.to_ns, bar.to_ns);
+      last.last_generation = std::max(last.last_generation, bar.generation);
+      last.last_step = std::max(last.last_step, bar.last_step);
+    } else {
+      merged.push_back(bar);
+    }
+    width_of_last = width;
+  }
+  return merged;
+}
+
+std::map<std::string, std::vector<Bar>> BarsOf(const Evidence& evidence, const Scale& scale) {
   std::map<std::string, std::map<std::pair<std::int64_t, std::int64_t>, Bar>> stays;
   for (const StepRecord& record : evidence.facts.records) {
     if (record.final) continue;
     Bar& bar = stays[record.worker][{record.generation, record.pid}];
     if (bar.from_ns == 0) {
       bar = {record.t_ns, record.t_ns, record.generation, record.world_size,
-             record.step, record.step, record.pid};
+             record.step, record.step, record.pid,        record.generation};
     }
+    bar.from_ns = std::min(bar.from_ns, record.t_ns);
     bar.to_ns = std::max(bar.to_ns, record.t_ns);
     bar.last_step = std::max(bar.last_step, record.step);
   }
   std::map<std::string, std::vector<Bar>> bars;
   for (const auto& [worker, by_generation] : stays) {
-    for (const auto& [key, bar] : by_generation) bars[worker].push_back(bar);
+    std::vector<Bar> list;
+    for (const auto& [key, bar] : by_generation) list.push_back(bar);
+    bars[worker] = Merged(std::move(list), scale);
   }
   return bars;
 }
 
 std::string LaneOf(const std::string& name, int y) {
-  constexpr std::size_t kMostLetters = 12;
-  const std::string shown =
-      name.size() <= kMostLetters ? name : name.substr(0, kMostLetters - 1) + "…";
-  return fmt::format("<text class=\"lane\" x=\"{}\" y=\"{}\">{}</text>", kLabel - 10,
-                     y + kLane / 2 + 4, Escaped(shown));
+  constexpr std::size_t kMostLetters = 11;
+  const std::string shown = Shortened(name, kMostLetters);
+  return fmt::format("<text class=\"lane\" x=\"{}\" y=\"{}\">{}<title>{}</title></text>",
+                     kLabel - 10, y + kLane / 2 + 4, Escaped(shown), Escaped(name));
 }
 
 std::string DrawBars(const std::vector<Bar>& bars, const Scale& scale, int y) {
@@ -122,15 +150,19 @@ std::string DrawBars(const std::vector<Bar>& bars, const Scale& scale, int y) {
   for (const Bar& bar : bars) {
     const double x = scale.X(bar.from_ns);
     const double width = std::max(1.5, scale.X(bar.to_ns) - x);
+    const bool several = bar.last_generation != bar.generation;
+    const std::string label =
+        several ? std::string() : fmt::format("g{}·{}", bar.generation, bar.world_size);
     svg += fmt::format(
         "<rect class=\"bar g{}\" x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" rx=\"2\">"
-        "<title>generation {}, world size {}, steps {} to {}, process {}</title></rect>",
-        bar.generation % 6, x, top, width, kBar, bar.generation, bar.world_size, bar.first_step,
+        "<title>generation {}{}, world size {}, steps {} to {}, process {}</title></rect>",
+        bar.generation % 6, x, top, width, kBar, bar.generation,
+        several ? fmt::format(" to {}", bar.last_generation) : "", bar.world_size, bar.first_step,
         bar.last_step, bar.pid);
-    constexpr double kRoom = 34;
-    if (width > kRoom) {
-      svg += fmt::format("<text class=\"inbar\" x=\"{:.1f}\" y=\"{}\">g{}·{}</text>", x + 5,
-                         top + 12, bar.generation, bar.world_size);
+    // "·" has two bytes: the one too many is the margin.
+    if (!several && width > kLetter * static_cast<double>(label.size()) + 3) {
+      svg += fmt::format("<text class=\"inbar\" x=\"{:.1f}\" y=\"{}\">{}</text>", x + 5, top + 12,
+                         label);
     }
   }
   return svg;
@@ -154,6 +186,20 @@ std::string DrawCoordinator(const Evidence& evidence, const Scale& scale, int y)
         "<line class=\"saved\" x1=\"{0:.2f}\" x2=\"{0:.2f}\" y1=\"{1}\" "
         "y2=\"{2}\"><title>checkpoint of step {3} counts</title></line>",
         x, top + 4, top + kBar - 4, event.step);
+  }
+  return svg;
+}
+
+// Behind the bars: when a generation was being formed.
+std::string ShadeIncidents(const Evidence& evidence, const Scale& scale, int top, int bottom) {
+  std::string svg;
+  for (const IncidentStatus& incident : evidence.incidents) {
+    double end_ms = incident.noticed_unix_ms;
+    for (const auto& [phase, ms] : incident.phases_ms) end_ms += ms;
+    const double x = scale.X(static_cast<std::int64_t>(incident.noticed_unix_ms * 1e6));
+    svg += fmt::format(
+        "<rect class=\"reform\" x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\"/>", x, top,
+        std::max(0.8, scale.X(static_cast<std::int64_t>(end_ms * 1e6)) - x), bottom - top);
   }
   return svg;
 }
@@ -182,11 +228,12 @@ std::string DrawIncidents(const Evidence& evidence, const Scale& scale, int y) {
 std::string DrawFaults(const Evidence& evidence, const Scale& scale,
                        const std::map<std::string, int>& lanes, int coordinator, int bottom) {
   std::string svg;
-  std::array<double, 2> taken = {-100, -100};  // by row of numbers
+  std::array<double, 2> taken = {-100, -100};  // up to where, by row of numbers
   for (const Injection& injection : evidence.injections) {
     if (injection.begun_ns == 0 || !injection.failure.empty()) continue;
     const double x = scale.X(injection.begun_ns);
-    const double end = scale.X(std::max(injection.over_ns, injection.begun_ns));
+    // One that was never undone lasts to the end.
+    const double end = injection.over_ns == 0 ? scale.right : scale.X(injection.over_ns);
     const std::string title = fmt::format("<title>{}</title>", Escaped(injection.what));
     std::vector<int> rows;
     for (const std::string& victim : injection.victims) {
@@ -211,12 +258,13 @@ std::string DrawFaults(const Evidence& evidence, const Scale& scale,
         "y2=\"{2}\"/>",
         x, kHead - 8, bottom);
     // Numbers that would stand on each other are left to the title and the table.
-    constexpr double kRoom = 20;
-    const std::size_t row = x - taken[0] >= kRoom ? 0 : 1;
-    if (x - taken[row] < kRoom) continue;
-    taken[row] = x;
+    const std::string number = std::to_string(injection.planned.number);
+    const double half = (kLetter + 1) * static_cast<double>(number.size()) / 2;
+    const std::size_t row = x - half >= taken[0] ? 0 : 1;
+    if (x - half < taken[row] || x + half > scale.right + kMargin) continue;
+    taken[row] = x + half + 2;
     svg += fmt::format("<text class=\"number\" x=\"{:.1f}\" y=\"{}\">{}{}</text>", x,
-                       row == 0 ? 26 : 12, injection.planned.number, title);
+                       row == 0 ? 26 : 12, number, title);
   }
   return svg;
 }
@@ -227,32 +275,61 @@ struct Column {
   double hi = std::numeric_limits<double>::lowest();
 };
 
+using Columns = std::map<int, Column>;
+
+void AddTo(Columns* columns, const Scale& scale, const StepRecord& record) {
+  if (!std::isfinite(record.loss)) return;
+  Column& column = (*columns)[static_cast<int>(scale.X(record.t_ns))];
+  column.lo = std::min(column.lo, record.loss);
+  column.hi = std::max(column.hi, record.loss);
+}
+
+// Steps that stand, and those that were taken back. One rank is enough: a check compares them.
+std::pair<Columns, Columns> ColumnsOf(const Evidence& evidence, const Scale& scale) {
+  Columns standing;
+  Columns voided;
+  std::set<std::pair<std::int64_t, std::int64_t>> stand;  // step and generation
+  for (const auto& [step, by_generation] : StandingOf(evidence.facts)) {
+    AddTo(&standing, scale, *by_generation.rbegin()->second.front());
+    for (const auto& [generation, records] : by_generation) stand.insert({step, generation});
+  }
+  for (const StepRecord& record : evidence.facts.records) {
+    if (record.final || stand.contains({record.step, record.generation})) continue;
+    AddTo(&voided, scale, record);
+  }
+  return {std::move(standing), std::move(voided)};
+}
+
 std::string DrawLoss(const Evidence& evidence, const Scale& scale, int top, int bottom) {
-  std::map<int, Column> columns;
+  const auto [standing, voided] = ColumnsOf(evidence, scale);
   double lo = std::numeric_limits<double>::max();
   double hi = std::numeric_limits<double>::lowest();
-  for (const auto& [step, by_generation] : StandingOf(evidence.facts)) {
-    const StepRecord& record = *by_generation.rbegin()->second.front();
-    if (!std::isfinite(record.loss)) continue;
-    Column& column = columns[static_cast<int>(scale.X(record.t_ns))];
-    column.lo = std::min(column.lo, record.loss);
-    column.hi = std::max(column.hi, record.loss);
-    lo = std::min(lo, record.loss);
-    hi = std::max(hi, record.loss);
+  for (const Columns* columns : {&standing, &voided}) {
+    for (const auto& [x, column] : *columns) {
+      lo = std::min(lo, column.lo);
+      hi = std::max(hi, column.hi);
+    }
   }
-  if (columns.empty()) return "<text class=\"lane\" x=\"140\" y=\"40\">no step</text>";
+  if (lo > hi) {
+    return fmt::format("<text class=\"empty\" x=\"{}\" y=\"{}\">no step was recorded</text>",
+                       kLabel + 8, (top + bottom) / 2);
+  }
   const double span = std::max(1e-9, hi - lo);
   const auto y = [&](double loss) { return bottom - (loss - lo) / span * (bottom - top); };
   std::string path;
-  for (const auto& [x, column] : columns) {
+  for (const auto& [x, column] : voided) {
+    path += fmt::format("M{0},{1:.1f} L{0},{2:.1f} ", x, y(column.hi) - 0.5, y(column.lo) + 0.5);
+  }
+  std::string svg = fmt::format("<path class=\"voided\" d=\"{}\"/>", path);
+  path.clear();
+  for (const auto& [x, column] : standing) {
     path += fmt::format("{}{},{:.1f} L{},{:.1f} ", path.empty() ? "M" : "L", x, y(column.hi), x,
                         y(column.lo));
   }
-  std::string svg = fmt::format("<path class=\"loss\" d=\"{}\"/>", path);
-  svg +=
-      fmt::format("<text class=\"lane\" x=\"{}\" y=\"{}\">{:.3f}</text>", kLabel - 10, top + 4, hi);
-  svg += fmt::format("<text class=\"lane\" x=\"{}\" y=\"{}\">{:.3f}</text>", kLabel - 10,
-                     bottom + 4, lo);
+  svg += fmt::format("<path class=\"loss\" d=\"{}\"/>", path);
+  const std::string label = "<text class=\"lane\" x=\"{}\" y=\"{}\">{:.4g}</text>";
+  svg += fmt::format(fmt::runtime(label), kLabel - 10, top + 4, hi);
+  if (hi > lo) svg += fmt::format(fmt::runtime(label), kLabel - 10, bottom + 4, lo);
   return svg;
 }
 
@@ -260,7 +337,7 @@ std::string DrawLoss(const Evidence& evidence, const Scale& scale, int top, int 
 
 std::string TimelineSvg(const Evidence& evidence, int width) {
   const Scale scale = ScaleOf(evidence, width);
-  std::map<std::string, std::vector<Bar>> bars = BarsOf(evidence);
+  std::map<std::string, std::vector<Bar>> bars = BarsOf(evidence, scale);
   for (const ProcessHistory& process : evidence.processes) {
     if (process.role == "worker") bars[process.name];  // also those that never took a step
   }
@@ -275,10 +352,12 @@ std::string TimelineSvg(const Evidence& evidence, int width) {
   const int height = bottom + kAxis;
   std::string svg = fmt::format(
       "<svg id=\"timeline\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" role=\"img\" "
-      "aria-labelledby=\"timeline-title\"><title id=\"timeline-title\">Workers and musterd over "
-      "time, with faults and re-forms</title>",
-      width, height);
+      "aria-labelledby=\"timeline-title timeline-desc\"><title id=\"timeline-title\">Workers and "
+      "musterd over time, with faults and re-forms</title><desc id=\"timeline-desc\">{2} workers, "
+      "{3} faults, {4} re-forms; the tables below tell the same in words.</desc>",
+      width, height, bars.size(), evidence.injections.size(), evidence.incidents.size());
   svg += Axis(evidence, scale, kHead - 4, bottom);
+  svg += ShadeIncidents(evidence, scale, kHead, bottom);
   svg += DrawFaults(evidence, scale, lanes, kHead, bottom);
   svg += DrawCoordinator(evidence, scale, kHead);
   for (const auto& [worker, top] : lanes) {
@@ -286,7 +365,7 @@ std::string TimelineSvg(const Evidence& evidence, int width) {
   }
   svg += DrawIncidents(evidence, scale, kHead - 5);
   if (bars.size() > kMostLanes) {
-    svg += fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\">and {} more workers</text>", kLabel,
+    svg += fmt::format("<text class=\"empty\" x=\"{}\" y=\"{}\">and {} more workers</text>", kLabel,
                        height - 2, bars.size() - kMostLanes);
   }
   return svg + "</svg>";
