@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "chaos/live/report.h"
 #include "chaos/live/verdict.h"
@@ -32,28 +34,28 @@ overflow-wrap:anywhere}
 padding:16px 20px;margin:0 0 18px}.banner strong{font-size:20px}
 .banner.ok{background:var(--okbg);color:var(--ok)}.banner.bad{background:var(--badbg);color:var(--bad)}
 .banner.open{background:var(--openbg);color:var(--open)}
-dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(170px,1fr));gap:10px 20px;margin:14px 0}
+dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,200px),1fr));gap:10px 20px;margin:14px 0}
 dl div{border-left:3px solid var(--line);padding-left:10px}dt{color:var(--soft);font-size:12.5px}
-dd{margin:0;font-variant-numeric:tabular-nums}
+dd{margin:0;overflow-wrap:anywhere;font-variant-numeric:tabular-nums}
 .wide{overflow-x:auto;border:1px solid var(--line);border-radius:10px;background:var(--card)}
 table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:7px 12px;
 border-top:1px solid var(--line)}thead th{border-top:0;color:var(--soft);font-weight:600;
 font-size:12.5px;white-space:nowrap}td.n{text-align:right;font-variant-numeric:tabular-nums;
-white-space:nowrap}td.text{min-width:230px;overflow-wrap:anywhere}
+white-space:nowrap}td.code{min-width:9em}th.n{text-align:right}td.text{min-width:230px;overflow-wrap:anywhere}
 .mark{display:inline-block;border-radius:5px;padding:0 8px;font-weight:600;font-size:13px;
 white-space:nowrap}
 .mark.ok{background:var(--okbg);color:var(--ok)}.mark.bad{background:var(--badbg);color:var(--bad)}
 .mark.open{background:var(--openbg);color:var(--open)}
 svg{display:block;font:12px system-ui,sans-serif}.grid{stroke:var(--line)}
 .tick{fill:var(--soft);text-anchor:middle}.empty{fill:var(--soft)}.lane{fill:var(--ink);text-anchor:end}
-.inbar{fill:var(--in);font-size:11px}.number{fill:var(--fault);text-anchor:middle;font-weight:700}
+.inbar{fill:var(--in);font-size:11px}.many{fill:var(--musterd)}.number{fill:var(--fault);text-anchor:middle;font-weight:700}
 .g0{fill:var(--g0)}.g1{fill:var(--g1)}.g2{fill:var(--g2)}.g3{fill:var(--g3)}.g4{fill:var(--g4)}
 .g5{fill:var(--g5)}.coordinator{fill:var(--musterd)}.saved{stroke:var(--in);stroke-width:1.5}
 .fault{fill:var(--fault);fill-opacity:.26;stroke:var(--fault);stroke-opacity:.5;stroke-width:.6}
-.faultline{stroke:var(--fault);stroke-dasharray:2 3}.loss{fill:none;stroke:var(--g0);
-stroke-width:1.2}.phase.abort{fill:#c2362b}.phase.ready{fill:#d98032}.phase.form{fill:#b59b00}
+.faultline{stroke:var(--fault);stroke-opacity:.6;stroke-dasharray:2 3}.loss{fill:none;stroke:var(--g0);
+stroke-width:1.2}.phase.abort{fill:#8f4bb3}.phase.ready{fill:#d98032}.phase.form{fill:#b59b00}
 .phase.restore{fill:#3d8f5a}.voided{stroke:var(--soft);
-stroke-width:1.5;stroke-linecap:round;stroke-opacity:.55;fill:none}.reform{fill:var(--soft);fill-opacity:.13}
+stroke-width:2;stroke-linecap:round;stroke-opacity:.6;fill:none}.reform{fill:var(--soft);fill-opacity:.13}
 .phase.first_step{fill:#3d6fb4}
 .key span{display:inline-block;margin-right:16px}.key i{display:inline-block;width:12px;height:8px;
 margin-right:5px;border-radius:2px}
@@ -76,10 +78,13 @@ std::string Mark(const Finding& finding) {
 // Wide things scroll by themselves, also by keyboard; the page does not.
 constexpr const char* kScroller = "<div class=\"wide\" tabindex=\"0\">";
 
+// A column of numbers is marked by a "#" before its name.
 std::string Head(const std::vector<std::string>& columns) {
   std::string html = kScroller + std::string("<table><thead><tr>");
   for (const std::string& column : columns) {
-    html += fmt::format("<th scope=\"col\">{}</th>", column);
+    const bool number = column.starts_with('#');
+    html += fmt::format("<th scope=\"col\"{}>{}</th>", number ? " class=\"n\"" : "",
+                        column.substr(number ? 1 : 0));
   }
   return html + "</tr></thead><tbody>";
 }
@@ -128,7 +133,7 @@ std::string FaultTable(const Evidence& evidence) {
   if (evidence.injections.empty()) html += "<p class=\"soft\">None was made.</p>";
   const std::vector<double> recoveries = RecoveryMillis(evidence);
   if (!evidence.injections.empty()) {
-    html += Head({"no.", "kind", "at", "for", "next step after", "what"});
+    html += Head({"#no.", "kind", "#at", "#for", "#next step after", "what"});
   }
   for (std::size_t i = 0; i < std::min(kMostRows, evidence.injections.size()); ++i) {
     const Injection& injection = evidence.injections[i];
@@ -157,8 +162,8 @@ std::string FaultTable(const Evidence& evidence) {
 std::string IncidentTable(const Evidence& evidence) {
   std::string html = "<h2>Re-forms</h2>";
   if (evidence.incidents.empty()) return html + "<p class=\"soft\">None.</p>";
-  html += Head({"generation", "at", "cause", "workers", "abort", "ready", "form", "restore",
-                "first step", "state from", "redone", "blamed"});
+  html += Head({"#generation", "#at", "cause", "#workers", "#abort", "#ready", "#form", "#restore",
+                "#first step", "state from", "#redone", "blamed"});
   for (std::size_t i = 0; i < std::min(kMostRows, evidence.incidents.size()); ++i) {
     const IncidentStatus& incident = evidence.incidents[i];
     html += fmt::format(
@@ -187,8 +192,11 @@ std::string IncidentTable(const Evidence& evidence) {
 }
 
 std::string ProcessTable(const Evidence& evidence) {
-  std::string html = "<h2>Processes</h2>" + Head({"pid", "role", "name", "from", "to",
-                                                  "descriptors", "threads", "memory"});
+  std::string html = "<h2>Processes</h2>";
+  if (evidence.processes.empty()) return html + "<p class=\"soft\">None was seen.</p>";
+  html += Head(
+      {"#pid", "role", "name", "#life", "#from", "#to", "#descriptors", "#threads", "#memory"});
+  std::map<std::pair<std::string, std::string>, int> lives;
   for (std::size_t i = 0; i < std::min(kMostRows, evidence.processes.size()); ++i) {
     const ProcessHistory& process = evidence.processes[i];
     ProcessSample most;
@@ -198,12 +206,14 @@ std::string ProcessTable(const Evidence& evidence) {
       most.resident_kib = std::max(most.resident_kib, sample.resident_kib);
     }
     html += fmt::format(
-        "<tr><td class=\"n\">{}</td><td>{}</td><td class=\"code\">{}</td><td class=\"n\">{:.1f} "
+        "<tr><td class=\"n\">{}</td><td>{}</td><td class=\"code\">{}</td><td "
+        "class=\"n\">{}</td><td class=\"n\">{:.1f} "
         "s</td><td class=\"n\">{:.1f} s</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td "
         "class=\"n\">{:.1f} MiB</td></tr>",
         process.pid, Escaped(process.role), Escaped(process.name),
-        Seconds(process.first_ns, evidence), Seconds(process.last_ns, evidence), most.descriptors,
-        most.threads, static_cast<double>(most.resident_kib) / 1024);
+        ++lives[{process.role, process.name}], Seconds(process.first_ns, evidence),
+        Seconds(process.last_ns, evidence), most.descriptors, most.threads,
+        static_cast<double>(most.resident_kib) / 1024);
   }
   return html + Foot(evidence.processes.size());
 }
@@ -238,10 +248,11 @@ std::string Troubles(const Evidence& evidence) {
 
 std::string Key() {
   std::string html =
-      "<p class=\"key soft\"><span>bars: generations, with number·world size</span>"
-      "<span><i style=\"background:var(--fault)\"></i>fault, for as long as it "
-      "lasted</span>";
-  const std::pair<const char*, const char*> phases[] = {{"#c2362b", "abort"},
+      "<p class=\"key soft\"><span>bars: generations, with number·world size; grey: many short ones"
+      "</span><span><i style=\"background:var(--fault);opacity:.45;outline:1px solid\"></i>fault, "
+      "for "
+      "as long as it lasted</span><span>phases of a re-form, above musterd:</span>";
+  const std::pair<const char*, const char*> phases[] = {{"#8f4bb3", "abort"},
                                                         {"#d98032", "ready"},
                                                         {"#b59b00", "form"},
                                                         {"#3d8f5a", "restore"},

@@ -154,11 +154,11 @@ std::string DrawBars(const std::vector<Bar>& bars, const Scale& scale, int y) {
     const std::string label =
         several ? std::string() : fmt::format("g{}·{}", bar.generation, bar.world_size);
     svg += fmt::format(
-        "<rect class=\"bar g{}\" x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" rx=\"2\">"
+        "<rect class=\"bar {}\" x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" rx=\"2\">"
         "<title>generation {}{}, world size {}, steps {} to {}, process {}</title></rect>",
-        bar.generation % 6, x, top, width, kBar, bar.generation,
-        several ? fmt::format(" to {}", bar.last_generation) : "", bar.world_size, bar.first_step,
-        bar.last_step, bar.pid);
+        several ? "many" : fmt::format("g{}", bar.generation % 6), x, top, width, kBar,
+        bar.generation, several ? fmt::format(" to {}", bar.last_generation) : "", bar.world_size,
+        bar.first_step, bar.last_step, bar.pid);
     // "·" has two bytes: the one too many is the margin.
     if (!several && width > kLetter * static_cast<double>(label.size()) + 3) {
       svg += fmt::format("<text class=\"inbar\" x=\"{:.1f}\" y=\"{}\">{}</text>", x + 5, top + 12,
@@ -358,11 +358,11 @@ std::string TimelineSvg(const Evidence& evidence, int width) {
       width, height, bars.size(), evidence.injections.size(), evidence.incidents.size());
   svg += Axis(evidence, scale, kHead - 4, bottom);
   svg += ShadeIncidents(evidence, scale, kHead, bottom);
-  svg += DrawFaults(evidence, scale, lanes, kHead, bottom);
   svg += DrawCoordinator(evidence, scale, kHead);
   for (const auto& [worker, top] : lanes) {
     svg += LaneOf(worker, top) + DrawBars(bars[worker], scale, top);
   }
+  svg += DrawFaults(evidence, scale, lanes, kHead, bottom);
   svg += DrawIncidents(evidence, scale, kHead - 5);
   if (bars.size() > kMostLanes) {
     svg += fmt::format("<text class=\"empty\" x=\"{}\" y=\"{}\">and {} more workers</text>", kLabel,
