@@ -16,11 +16,13 @@ constexpr int kPictureWidth = 1180;
 constexpr std::size_t kMostRows = 400;
 
 constexpr std::string_view kStyle = R"(
-:root{color-scheme:light dark;--ink:#1d2530;--soft:#5a6675;--line:#d9dee5;--page:#fff;--card:#f6f8fa;
+:root{color-scheme:light dark;--ink:#1d2530;--soft:#5a6675;--line:#d9dee5;--page:#fff;
+--card:#f6f8fa;
 --ok:#17683b;--okbg:#e3f4e9;--bad:#a3131d;--badbg:#fde8e8;--open:#7a5200;--openbg:#fff3d6;
 --fault:#c2362b;--g0:#3d6fb4;--g1:#1f766b;--g2:#7a5cab;--g3:#4d7d2f;--g4:#985417;--g5:#a34a78;
 --musterd:#6b7786;--in:#fff}
-@media(prefers-color-scheme:dark){:root{--ink:#e3e8ee;--soft:#9aa7b5;--line:#323a45;--page:#14181d;
+@media(prefers-color-scheme:dark){:root{--ink:#e3e8ee;--soft:#9aa7b5;--line:#323a45;
+--page:#14181d;
 --card:#1c2229;--ok:#7fd6a0;--okbg:#143423;--bad:#ff9d9d;--badbg:#451a1d;--open:#f1cd7c;
 --openbg:#3b2f12;--fault:#ff7a6b;--g0:#6f9ede;--g1:#55bbae;--g2:#a88ddb;--g3:#86b665;--g4:#d99458;
 --g5:#d47fab;--musterd:#8995a3;--in:#10141a}}
@@ -32,32 +34,43 @@ h1{font-size:24px;margin:0 0 4px}h2{font-size:17px;margin:36px 0 10px}p{margin:4
 overflow-wrap:anywhere}
 .banner{display:flex;flex-wrap:wrap;gap:6px 18px;align-items:baseline;border-radius:10px;
 padding:16px 20px;margin:0 0 18px}.banner strong{font-size:20px}
-.banner.ok{background:var(--okbg);color:var(--ok)}.banner.bad{background:var(--badbg);color:var(--bad)}
+.banner.ok{background:var(--okbg);color:var(--ok)}.banner.bad{background:var(--badbg);
+color:var(--bad)}
 .banner.open{background:var(--openbg);color:var(--open)}
-dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,200px),1fr));gap:10px 20px;margin:14px 0}
-dl div{border-left:3px solid var(--line);padding-left:10px}dt{color:var(--soft);font-size:12.5px}
+dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(146px,1fr));gap:10px 20px;
+margin:14px 0}
+dl div:first-child{grid-column:span 2}dl div{border-left:3px solid var(--line);padding-left:10px}
+dt{color:var(--soft);font-size:12.5px}
 dd{margin:0;overflow-wrap:anywhere;font-variant-numeric:tabular-nums}
 .wide{overflow-x:auto;border:1px solid var(--line);border-radius:10px;background:var(--card)}
-table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:7px 12px;
+table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;
+padding:7px 12px;
 border-top:1px solid var(--line)}thead th{border-top:0;color:var(--soft);font-weight:600;
-font-size:12.5px;white-space:nowrap}td.n{text-align:right;font-variant-numeric:tabular-nums;
-white-space:nowrap}td.code{min-width:9em}th.n{text-align:right}td.text{min-width:230px;overflow-wrap:anywhere}
+font-size:12.5px;vertical-align:bottom}td.n{text-align:right;font-variant-numeric:tabular-nums;
+white-space:nowrap}td.code{overflow-wrap:break-word}th.n{text-align:right}
+td.text{min-width:190px;overflow-wrap:anywhere}
 .mark{display:inline-block;border-radius:5px;padding:0 8px;font-weight:600;font-size:13px;
 white-space:nowrap}
-.mark.ok{background:var(--okbg);color:var(--ok)}.mark.bad{background:var(--badbg);color:var(--bad)}
+.mark.ok{background:var(--okbg);color:var(--ok)}.mark.bad{background:var(--badbg);
+color:var(--bad)}
 .mark.open{background:var(--openbg);color:var(--open)}
 svg{display:block;font:12px system-ui,sans-serif}.grid{stroke:var(--line)}
-.tick{fill:var(--soft);text-anchor:middle}.empty{fill:var(--soft)}.lane{fill:var(--ink);text-anchor:end}
-.inbar{fill:var(--in);font-size:11px}.many{fill:var(--musterd)}.number{fill:var(--fault);text-anchor:middle;font-weight:700}
+.tick{fill:var(--soft);text-anchor:middle}.empty{fill:var(--soft)}.lane{fill:var(--ink);
+text-anchor:end}
+.inbar{fill:var(--in);font-size:11px}.many{fill:var(--musterd)}.number{fill:var(--fault);
+text-anchor:middle;font-weight:700}
 .g0{fill:var(--g0)}.g1{fill:var(--g1)}.g2{fill:var(--g2)}.g3{fill:var(--g3)}.g4{fill:var(--g4)}
 .g5{fill:var(--g5)}.coordinator{fill:var(--musterd)}.saved{stroke:var(--in);stroke-width:1.5}
 .fault{fill:var(--fault);fill-opacity:.26;stroke:var(--fault);stroke-opacity:.5;stroke-width:.6}
-.faultline{stroke:var(--fault);stroke-opacity:.6;stroke-dasharray:2 3}.loss{fill:none;stroke:var(--g0);
+.faultline{stroke:var(--fault);stroke-opacity:.6;stroke-dasharray:2 3}.loss{fill:none;
+stroke:var(--g0);
 stroke-width:1.2}.phase.abort{fill:#8f4bb3}.phase.ready{fill:#d98032}.phase.form{fill:#b59b00}
 .phase.restore{fill:#3d8f5a}.voided{stroke:var(--soft);
-stroke-width:2;stroke-linecap:round;stroke-opacity:.6;fill:none}.reform{fill:var(--soft);fill-opacity:.13}
+stroke-width:2;stroke-linecap:round;stroke-opacity:.6;fill:none}.reform{fill:var(--soft);
+fill-opacity:.13}
 .phase.first_step{fill:#3d6fb4}
-.key span{display:inline-block;margin-right:16px}.key i{display:inline-block;width:12px;height:8px;
+.key span{display:inline-block;margin-right:16px}.key i{display:inline-block;width:12px;
+height:8px;
 margin-right:5px;border-radius:2px}
 @media(max-width:600px){main{padding:16px 12px}th,td{padding:6px 8px}}
 @media print{.wide{overflow:visible}main{max-width:none;padding:0}svg{width:100%;height:auto}
@@ -162,8 +175,8 @@ std::string FaultTable(const Evidence& evidence) {
 std::string IncidentTable(const Evidence& evidence) {
   std::string html = "<h2>Re-forms</h2>";
   if (evidence.incidents.empty()) return html + "<p class=\"soft\">None.</p>";
-  html += Head({"#generation", "#at", "cause", "#workers", "#abort", "#ready", "#form", "#restore",
-                "#first step", "state from", "#redone", "blamed"});
+  html += Head({"#generation", "#at", "cause", "#workers", "#abort, ms", "#ready, ms", "#form, ms",
+                "#restore, ms", "#first step, ms", "state from", "#redone", "blamed"});
   for (std::size_t i = 0; i < std::min(kMostRows, evidence.incidents.size()); ++i) {
     const IncidentStatus& incident = evidence.incidents[i];
     html += fmt::format(
@@ -177,7 +190,7 @@ std::string IncidentTable(const Evidence& evidence) {
       const auto found = incident.phases_ms.find(phase);
       html += found == incident.phases_ms.end()
                   ? "<td></td>"
-                  : fmt::format("<td class=\"n\">{:.1f} ms</td>", found->second);
+                  : fmt::format("<td class=\"n\">{:.1f}</td>", found->second);
     }
     std::vector<std::string> blamed;
     for (const BlameStatus& blame : incident.blamed) {
