@@ -15,6 +15,7 @@
 namespace muster::chaos {
 namespace {
 
+constexpr Duration kDrainLimit = Duration::Seconds(30);
 constexpr Duration kCommandLimit = Duration::Seconds(30);
 
 std::string_view SignalName(int signal) {
@@ -203,8 +204,7 @@ Status Injector::Drain(Injection* injection, bool undo) {
     }
   }
   if (!undo) {
-    injection->what =
-        fmt::format("node {} is drained", fmt::join(injection->planned.nodes, ", "));
+    injection->what = fmt::format("node {} is drained", fmt::join(injection->planned.nodes, ", "));
   }
   return {};
 }
@@ -292,6 +292,12 @@ Result<bool> Injector::Undo(Injection* injection) {
       undone = BringBack(*injection);
       break;
     case FaultKind::kDrain:
+      // Its workers may need longer than that to leave: only then has it been a drain.
+      if (AnyLauncherRuns(*injection) && UnixNanos() < injection->begun_ns +
+                                                           injection->planned.hold.nanos() +
+                                                           kDrainLimit.nanos()) {
+        return false;
+      }
       if (const Status status = Drain(injection, true); !status.ok()) {
         undone = status;
       } else {
@@ -316,6 +322,14 @@ Result<bool> Injector::Undo(Injection* injection) {
   if (!undone.ok() || !*undone) return undone;
   injection->over_ns = UnixNanos();
   return true;
+}
+
+bool Injector::AnyLauncherRuns(const Injection& injection) {
+  const auto& nodes = injection.planned.nodes;
+  return std::any_of(nodes.begin(), nodes.end(), [&](const std::string& node) {
+    Process* launcher = lab_.Find(node);
+    return launcher != nullptr && launcher->Running();
+  });
 }
 
 Result<bool> Injector::UndoCoordinator(Injection* injection) {

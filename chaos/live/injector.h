@@ -53,6 +53,7 @@ class Injector {
   [[nodiscard]] Status Fill(Injection* injection);
   [[nodiscard]] Status Starve(Injection* injection);
 
+  [[nodiscard]] bool AnyLauncherRuns(const Injection& injection);
   [[nodiscard]] Result<bool> UndoCoordinator(Injection* injection);
   [[nodiscard]] Result<bool> BringBack(const Injection& injection);
   [[nodiscard]] Status HealLinks(const Injection& injection);

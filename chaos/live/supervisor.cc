@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "chaos/live/sandbox.h"
 #include "protocol/check.h"
 #include "protocol/transport/http_get.h"
 #include "protocol/transport/steady_clock.h"
@@ -44,11 +45,13 @@ std::string Summary(const JobStatus& job) {
 Result<std::unique_ptr<Lab>> Lab::Create(LabOptions options) {
   BecomeSubreaper();
   std::unique_ptr<Lab> lab(new Lab(std::move(options)));
-  std::string path = fmt::format(
-      "{}/{}-XXXXXX", lab->options_.parent.empty() ? TemporaryDirectory() : lab->options_.parent,
-      lab->options_.name);
+  const std::string parent =
+      lab->options_.parent.empty() ? TemporaryDirectory() : lab->options_.parent;
+  RemoveResidue(parent, lab->options_.name);
+  std::string path = fmt::format("{}/{}-XXXXXX", parent, lab->options_.name);
   if (mkdtemp(path.data()) == nullptr) return FromErrno(errno, path);
   lab->directory_ = path;
+  MUSTER_RETURN_IF_ERROR(ClaimDirectory(path));
   return lab;
 }
 
@@ -57,10 +60,11 @@ Lab::~Lab() {
   processes_.clear();
   coordinator_.reset();
   ReapStrays({});
-  if (!options_.keep && !directory_.empty()) {
-    std::error_code ignored;
-    std::filesystem::remove_all(directory_, ignored);
-  }
+  if (directory_.empty()) return;
+  std::error_code ignored;
+  // Without its lock it is nobody's residue.
+  std::filesystem::remove(directory_ + "/lock", ignored);
+  if (!options_.keep) std::filesystem::remove_all(directory_, ignored);
 }
 
 std::string Lab::Program(const std::string& name) const {

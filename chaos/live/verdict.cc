@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cinttypes>
+#include <cstdio>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "chaos/live/violations.h"
@@ -132,8 +135,57 @@ Finding CheckSameSteps(const RunFacts& facts, const RunFacts& reference) {
                   compared, ours.size(), both ? ", and so are the final weights" : ""));
 }
 
+namespace {
+
+// What the coordinator's events say of checkpoints that count: "s000000001450-g00000005 is …".
+struct Counted {
+  std::int64_t step = 0;
+  std::int64_t generation = 0;
+};
+
+std::optional<Counted> CheckpointIn(const std::string& detail) {
+  Counted counted;
+  if (std::sscanf(detail.c_str(), "s%12" SCNd64 "-g%8" SCNd64, &counted.step,
+                  &counted.generation) != 2) {
+    return std::nullopt;
+  }
+  return counted;
+}
+
+// No way back goes below a checkpoint that counted, was not void, and was not damaged by the lab.
+void JudgeWaysBack(const Evidence& evidence, Violations* violations) {
+  std::vector<Counted> counting;
+  for (const EventStatus& event : evidence.events) {
+    const auto at_ns = static_cast<std::int64_t>(event.unix_ms * kNanosPerMilli);
+    if (event.kind == "checkpoint_announced") {
+      if (const auto counted = CheckpointIn(event.detail)) counting.push_back(*counted);
+    }
+    if (event.kind != "rolled_back") continue;
+    const bool damaged = std::any_of(
+        evidence.injections.begin(), evidence.injections.end(), [&](const Injection& injection) {
+          return (injection.planned.kind == FaultKind::kFlipBit ||
+                  injection.planned.kind == FaultKind::kTruncate) &&
+                 injection.failure.empty() && injection.begun_ns < at_ns;
+        });
+    const auto newest =
+        std::max_element(counting.begin(), counting.end(),
+                         [](const Counted& a, const Counted& b) { return a.step < b.step; });
+    if (!damaged && newest != counting.end() && newest->step > event.step) {
+      violations->Add(
+          "generation {} went back to step {}, though the checkpoint of step {} counted",
+          event.generation, event.step, newest->step);
+    }
+    std::erase_if(counting, [&](const Counted& one) {
+      return one.generation < event.generation && one.step > event.step;
+    });
+  }
+}
+
+}  // namespace
+
 Finding CheckCheckpointsLoad(const Evidence& evidence) {
   Violations violations;
+  JudgeWaysBack(evidence, &violations);
   int good = 0;
   int counted = 0;
   int ours = 0;

@@ -412,8 +412,8 @@ CheckpointTracker::Fate CheckpointTracker::FateOf(const CheckpointKey& key) cons
   return Fate::kUnknown;
 }
 
-// Whoever took over a job whose store was lost may hear of an old save from the one worker alone that
-// missed its announcement; the others report it no more, and a later one makes it worthless.
+// Whoever took over a job whose store was lost may hear of an old save from the one worker alone
+// that missed its announcement; the others report it no more, and a later one makes it worthless.
 bool CheckpointTracker::Owes(const Member& member) const {
   return std::ranges::any_of(saves_, [&](const auto& pending) {
     const CheckpointKey& key = pending.first;
