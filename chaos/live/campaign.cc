@@ -18,6 +18,7 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kPhaseLimit = 60 * kSecond;
 // Launchers pause before they restart, places cool down, and growth has its interval.
 constexpr std::int64_t kGrowthLimit = 60 * kSecond;
+constexpr std::int64_t kRunLimit = 600 * kSecond;
 constexpr std::int64_t kLeastStall = 60 * kSecond;
 // A coordinator that comes back needs its time to hear of all that happened without it.
 constexpr std::int64_t kSettled = 3 * kSecond;
@@ -81,7 +82,9 @@ Campaign::Campaign(const Scenario& scenario, std::vector<PlannedFault> faults,
 void Campaign::Committed(const StepRecord& record) {
   if (record.final) return;
   last_commit_ns_ = std::max(last_commit_ns_, record.t_ns);
-  last_step_ = std::max(last_step_, record.step);
+  // Counted, not taken from their numbers: a worker may write down anything.
+  if (record.step != last_step_) ++steps_seen_;
+  last_step_ = record.step;
 }
 
 std::vector<const Injection*> Campaign::Held(const std::vector<Injection>& injections) {
@@ -132,7 +135,7 @@ std::optional<PlannedFault> Campaign::Due(const Moment& moment,
   if (due == pending_.end()) return std::nullopt;
   PlannedFault fault = *due;
   pending_.erase(due);
-  calm_from_step_ = last_step_;
+  calm_from_ = steps_seen_;
   return fault;
 }
 
@@ -169,13 +172,19 @@ Campaign::End Campaign::IsOver(std::int64_t now_ns, std::int64_t world_size,
                               (now_ns - quiet_from) / kSecond, last_step_);
     return end;
   }
+  if (now_ns - training_ns_ > scenario_.run_for.nanos() + kRunLimit) {
+    end.over = true;
+    end.trouble =
+        fmt::format("the run was not over {} s after it should have been", kRunLimit / kSecond);
+    return end;
+  }
   if (!Calm(injections)) return end;
   if (AwaitsPhase() && now_ns - LastDone(injections, training_ns_) > kPhaseLimit) {
     end.over = true;
     return end;
   }
   const bool done = pending_.empty() && now_ns >= training_ns_ + scenario_.run_for.nanos() &&
-                    last_step_ >= calm_from_step_ + scenario_.calm_steps;
+                    steps_seen_ >= calm_from_ + scenario_.calm_steps;
   end.over = done && world_size >= full_;
   const std::int64_t whole_by =
       std::max(LastDone(injections, training_ns_), training_ns_ + scenario_.run_for.nanos()) +

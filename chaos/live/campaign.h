@@ -67,7 +67,8 @@ class Campaign {
   const std::int64_t full_;  // the world size that the job comes back to
   std::int64_t last_commit_ns_ = 0;
   std::int64_t last_step_ = 0;
-  std::int64_t calm_from_step_ = 0;  // the last step at the moment of the last fault
+  std::int64_t steps_seen_ = 0;
+  std::int64_t calm_from_ = 0;  // steps seen at the moment of the last fault
 };
 
 // Whether a checkpoint is being written there: a directory without its manifest has changed within

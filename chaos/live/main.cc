@@ -3,10 +3,12 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
+#include <cstdio>
 #include <string>
 
 #include "chaos/live/bench.h"
 #include "chaos/live/demo.h"
+#include "chaos/live/drill.h"
 #include "chaos/live/run_command.h"
 #include "chaos/live/soak.h"
 #include "protocol/duration_text.h"
@@ -19,6 +21,17 @@ std::string OwnDirectory() {
   const ssize_t size = readlink("/proc/self/exe", path.data(), path.size());
   const std::string text(path.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
   return text.substr(0, text.rfind('/'));
+}
+
+CLI::App* AddGpuBench(CLI::App& bench, muster::chaos::GpuBenchOptions* gpu) {
+  CLI::App* command = bench.add_subcommand(
+      "gpu", "Re-forms over NCCL in the same processes: their times, and what they leave behind");
+  command->add_option("--reforms", gpu->reforms, "How many")->check(CLI::Range(4, 100000));
+  command->add_option("--pause-every", gpu->pause_every,
+                      "Every so manieth worker is stopped instead of killed; 0: none");
+  command->add_option("--text", gpu->text, "File to train on instead of the licence texts");
+  command->add_flag("--keep", gpu->keep, "Leave logs and records behind");
+  return command;
 }
 
 CLI::App* AddRun(CLI::App& app, muster::chaos::RunCommandOptions* run) {
@@ -50,6 +63,21 @@ CLI::App* AddRun(CLI::App& app, muster::chaos::RunCommandOptions* run) {
   command->add_flag("--dry-run", run->dry_run, "Show the schedule and start nothing");
   command->add_flag("--keep", run->keep, "Leave logs and records behind");
   command->add_flag("--json", run->json, "Print the report as one object on the last line");
+  return command;
+}
+
+CLI::App* AddDrill(CLI::App& app, muster::chaos::RunCommandOptions* drill, std::string* mtbf) {
+  CLI::App* command = app.add_subcommand(
+      "drill",
+      "The rehearsal before a long run, on your own loop: a kill, a pause, a restart of musterd, a "
+      "damaged checkpoint, a drain, and an undisturbed run to compare with; then go or no-go");
+  command->footer("As for `run`: write {run} where the program's checkpoint directory stands.");
+  command->add_option("program", drill->program, "The program and its arguments, after --");
+  command->add_option("--mtbf", *mtbf, "Mean time between failures that you expect");
+  command->add_option("--seed", drill->seed, "Of the schedule");
+  command->add_option("--report", drill->report,
+                      "Directory for report.html, report.json and junit.xml");
+  command->add_flag("--keep", drill->keep, "Leave logs and records behind");
   return command;
 }
 
@@ -96,18 +124,16 @@ int main(int argc, char** argv) {
   recovery->add_flag("--keep", bench.keep, "Leave logs and records behind");
 
   muster::chaos::GpuBenchOptions gpu;
-  CLI::App* gpu_command = bench_command->add_subcommand(
-      "gpu", "Re-forms over NCCL in the same processes: their times, and what they leave behind");
-  gpu_command->add_option("--reforms", gpu.reforms, "How many")->check(CLI::Range(4, 100000));
-  gpu_command->add_option("--pause-every", gpu.pause_every,
-                          "Every so manieth worker is stopped instead of killed; 0: none");
-  gpu_command->add_option("--text", gpu.text, "File to train on instead of the licence texts");
-  gpu_command->add_flag("--keep", gpu.keep, "Leave logs and records behind");
+  const CLI::App* gpu_command = AddGpuBench(*bench_command, &gpu);
 
   muster::chaos::RunCommandOptions run;
   const CLI::App* run_command = AddRun(app, &run);
   const CLI::App* scenarios_command =
       app.add_subcommand("scenarios", "List the scenarios that ship, with what they do");
+  muster::chaos::RunCommandOptions drill;
+  drill.scenario = "drill";
+  std::string mtbf = "6h";
+  const CLI::App* drill_command = AddDrill(app, &drill, &mtbf);
   muster::chaos::SoakOptions soak;
   double minutes = 10;
   const CLI::App* soak_command = AddSoak(app, &soak, &minutes);
@@ -116,6 +142,16 @@ int main(int argc, char** argv) {
   if (*run_command) {
     run.bin_directory = OwnDirectory();
     return muster::chaos::RunCommand(run);
+  }
+  if (*drill_command) {
+    const muster::Result<muster::Duration> between = muster::ParseDuration(mtbf);
+    if (!between.ok() || *between <= muster::Duration()) {
+      std::fprintf(stderr, "muster-chaos: --mtbf: a time as 90m, 6h or 24h, not '%s'\n",
+                   mtbf.c_str());
+      return 2;
+    }
+    drill.bin_directory = OwnDirectory();
+    return muster::chaos::DrillCommand(drill, *between);
   }
   if (*scenarios_command) return muster::chaos::ScenariosCommand(OwnDirectory());
   if (*soak_command) {

@@ -29,7 +29,8 @@ std::uint64_t FreshSeed() {
 // Records of an undisturbed run, from where they were kept or from a run now.
 Result<RunFacts> ReferenceFor(const RunOptions& options, const RunCommandOptions& command,
                               const Evidence& evidence, Console& console) {
-  const std::int64_t steps = evidence.facts.steps;
+  // As many as there are, whatever numbers they bear.
+  const auto steps = static_cast<std::int64_t>(StandingOf(evidence.facts).size());
   if (!command.reference.empty()) {
     RunFacts facts;
     Result<std::vector<StepRecord>> records = ReadRecords(command.reference);
@@ -144,7 +145,7 @@ Result<Judged> RunAndJudge(RunOptions options, const RunCommandOptions& command,
   return judged;
 }
 
-int RunCommand(const RunCommandOptions& command) {
+int RunCommand(const RunCommandOptions& command, std::optional<Judged>* out) {
   // Before anything else: it forks.
   const Sandbox sandbox = command.dry_run ? Sandbox{{true, true}, {}} : EnterSandbox();
   CatchInterrupts();
@@ -156,7 +157,7 @@ int RunCommand(const RunCommandOptions& command) {
   }
   ShowSchedule(*options, Draw(options->scenario, options->seed, sandbox.powers), console);
   if (command.dry_run) return 0;
-  const Result<Judged> judged = RunAndJudge(*options, command, console);
+  Result<Judged> judged = RunAndJudge(*options, command, console);
   if (!judged.ok()) {
     console.EndProgress();
     if (judged.status().code() == Code::kInterrupted) {
@@ -179,7 +180,9 @@ int RunCommand(const RunCommandOptions& command) {
     std::printf("%s\n", JsonReport(judged->evidence, judged->findings).c_str());
     std::fflush(stdout);
   }
-  return judged->ok() ? 0 : 1;
+  const int code = judged->ok() ? 0 : 1;
+  if (out != nullptr) *out = std::move(judged).value();
+  return code;
 }
 
 int ScenariosCommand(const std::string& bin_directory) {

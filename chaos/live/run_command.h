@@ -44,7 +44,9 @@ struct Judged {
 
 // Returns the exit code: 0 when all promises held, 1 when one did not or nothing could be judged, 2
 // for a scenario that cannot be read, 130 when interrupted.
-[[nodiscard]] int RunCommand(const RunCommandOptions& options);
+// With `judged` the run is put there, if it came to a verdict.
+[[nodiscard]] int RunCommand(const RunCommandOptions& options,
+                             std::optional<Judged>* judged = nullptr);
 // Lists the scenarios that ship, with their summaries.
 [[nodiscard]] int ScenariosCommand(const std::string& bin_directory);
 

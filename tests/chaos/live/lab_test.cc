@@ -49,9 +49,10 @@ TEST_P(LabTest, EveryPromiseHolds) {
 #ifdef MUSTER_LONG
 INSTANTIATE_TEST_SUITE_P(
     Long, LabTest,
-    testing::Values(Case{"node-loss", "C08 T13"}, Case{"short-pause", "M01 M20 H02"},
-                    Case{"pause-and-wake", "M01 M08 M16"}, Case{"rolling-restart", "M03 O14 T02"},
-                    Case{"coordinator-store-lost", "M04"},
+    testing::Values(Case{"coordinator-restart", "M04 O03"}, Case{"link-reset", "O03 O01"},
+                    Case{"launcher-killed", "C15"}, Case{"node-loss", "C08 T13"},
+                    Case{"short-pause", "M01 M20 H02"}, Case{"pause-and-wake", "M01 M08 M16"},
+                    Case{"rolling-restart", "M03 O14 T02"}, Case{"coordinator-store-lost", "M04"},
                     Case{"coordinator-away-at-a-death", "M04"},
                     Case{"split-between-workers", "M11"}, Case{"one-way-loss", "M23"},
                     Case{"link-down", "M23 M22"}, Case{"slow-link", "O05 O04"},

@@ -17,7 +17,7 @@ constexpr Duration kLimit = Duration::Seconds(300);
 
 // The checks that were broken; "no report" when there was none.
 std::set<std::string> BrokenChecks(std::string_view scenario, Culprit culprit,
-                                   std::string_view sabotage, std::string* log) {
+                                   std::string_view sabotage, bool compared, std::string* log) {
   const test::TempDir directory;
   const std::string tests = MUSTER_SABOTAGE_BIN_DIR;
   ProcessOptions command;
@@ -29,6 +29,7 @@ std::set<std::string> BrokenChecks(std::string_view scenario, Culprit culprit,
       "1",
       "--report",
       directory.path() + "/report"};
+  if (!compared) command.argv.emplace_back("--no-reference");
   if (culprit == Culprit::kCoordinator) {
     command.argv.insert(command.argv.end(), {"--coordinator", tests + "/musterd-saboteur"});
   }
@@ -55,7 +56,8 @@ class SabotageTest : public testing::TestWithParam<Saboteur> {};
 TEST_P(SabotageTest, IsConvictedByTheRightCheck) {
   const Saboteur& saboteur = GetParam();
   std::string log;
-  const auto broken = BrokenChecks(saboteur.scenario, saboteur.culprit, saboteur.name, &log);
+  const auto broken = BrokenChecks(saboteur.scenario, saboteur.culprit, saboteur.name,
+                                   saboteur.check == "same_result", &log);
   EXPECT_TRUE(broken.contains(std::string(saboteur.check)))
       << saboteur.name << " " << saboteur.what << "\n"
       << log;
@@ -65,7 +67,8 @@ class HonestTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(HonestTest, IsNotConvicted) {
   std::string log;
-  EXPECT_EQ(BrokenChecks(GetParam(), Culprit::kCoordinator, "", &log), std::set<std::string>{})
+  EXPECT_EQ(BrokenChecks(GetParam(), Culprit::kCoordinator, "", true, &log),
+            std::set<std::string>{})
       << log;
 }
 

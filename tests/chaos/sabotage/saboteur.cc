@@ -102,7 +102,7 @@ class Saboteur {
       if (incarnation == first_) return;
       line.replace(at, 16, first_);
     } else if (Is("commit-alone")) {
-      Replace(&line, "\"step\":30", "\"step\":1000000");
+      Replace(&line, "\"step\":30", "\"step\":999999");
     } else if (Is("sample-twice")) {
       const std::size_t at = line.find("\"samples\":[[") + 12;
       line.replace(at, line.find(',', at) - at, "0");
