@@ -1,5 +1,6 @@
 // Makes of the coordinator's twin with the planted bugs one that has the bug named in
 // MUSTER_SABOTAGE, before main() begins.
+#include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -21,7 +22,7 @@ namespace {
       while (true) {
         const std::string line = "still here\n";
         (void)!write(STDERR_FILENO, line.data(), line.size());
-        usleep(500);
+        poll(nullptr, 0, 1);
       }
     }).detach();
   }

@@ -1,5 +1,6 @@
 // A worker that misbehaves in the way that MUSTER_SABOTAGE names; without it, one that does not.
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -56,7 +57,7 @@ class Saboteur {
       leaked_.emplace_back(kBytes, 'x');
     }
     if (Is("restart-itself")) _exit(3);
-    if (Is("dawdle")) sleep(9);
+    if (Is("dawdle")) poll(nullptr, 0, 12'000);
   }
 
   void AfterCommit(const TrainingStep& step, const std::string& checkpoints) {
