@@ -321,6 +321,8 @@ void Run::Gather() {
   evidence_.facts.records = records.all();
   if (evidence_.job) {
     evidence_.min_workers = evidence_.job->min_workers;
+    evidence_.lease =
+        Duration::Millis(static_cast<std::int64_t>(evidence_.job->failure_timeout_ms));
     evidence_.facts.epoch_samples = evidence_.job->epoch_samples;
     evidence_.facts.global_batch = evidence_.job->global_batch;
     AddNamed(evidence_.events, &evidence_.facts);

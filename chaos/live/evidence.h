@@ -88,6 +88,7 @@ struct Evidence {
   std::vector<LogFact> logs;
   std::vector<CheckpointFact> checkpoints;
   std::int64_t min_workers = 1;
+  Duration lease = Duration::Seconds(2);  // the job's failure timeout
 
   // How the run ended.
   bool finished = false;             // the job had taken all its steps; otherwise we stopped it

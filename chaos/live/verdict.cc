@@ -14,6 +14,8 @@ namespace muster::chaos {
 namespace {
 
 constexpr double kNanosPerMilli = 1e6;
+// For programs to load, and for the window in which workers are waited for.
+constexpr std::int64_t kStartAllowance = 60'000'000'000;
 constexpr std::int64_t kSecond = 1'000'000'000;
 
 Finding Promised(std::string promise, Finding finding, std::string name = "") {
@@ -258,6 +260,11 @@ Finding CheckResumes(const Evidence& evidence) {
   if (commits.empty()) {
     violations.Add("no step was committed");
     return violations.Close("resumes", "");
+  }
+  const std::int64_t start = commits.front() - evidence.began_ns;
+  if (start > bound + kStartAllowance) {
+    violations.Add("the first step came {:.1f} s after the launch",
+                   static_cast<double>(start) / 1e9);
   }
   // Faults after the last commit have to be recovered from as well.
   std::int64_t last_done = 0;

@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kSecond = 1'000'000'000;
 // A process is looked at four times a second, on a machine that may have other things to do.
 constexpr std::int64_t kLookSlack = 2 * kSecond;
-constexpr std::int64_t kOrphanSlack = 5 * kSecond;
+constexpr std::int64_t kOrphanSlack = 2 * kSecond;
 constexpr std::int64_t kFewestReforms = 3;
 constexpr std::size_t kFewestSamples = 4;
 
@@ -114,10 +114,14 @@ bool JudgeGrowth(const Evidence& evidence, const ProcessHistory& process, Violat
 
 Finding CheckSameProcesses(const Evidence& evidence) {
   Violations violations;
+  const std::vector<std::int64_t> commits = CommitTimes(evidence.facts);
   int kept = 0;
   for (const ProcessHistory& process : evidence.processes) {
     if (process.role != "worker" || WasHit(evidence, process.pid)) continue;
-    if (process.last_ns + kLookSlack < evidence.stopped_ns && !evidence.finished) {
+    // A job that ends lets its workers go by itself, with the last of its steps.
+    const std::int64_t until =
+        evidence.finished && !commits.empty() ? commits.back() : evidence.stopped_ns;
+    if (process.last_ns + kLookSlack < until) {
       violations.Add("{} (process {}) ended {:.1f} s into the run, and nobody had touched it",
                      process.name, process.pid,
                      static_cast<double>(process.last_ns - evidence.training_ns) / 1e9);
@@ -140,7 +144,7 @@ Finding CheckNoOrphans(const Evidence& evidence) {
       const bool its_own =
           worker.role == "worker" && worker.name.starts_with(launcher.name + "-") &&
           worker.first_ns < launcher.last_ns && worker.first_ns >= launcher.first_ns;
-      if (its_own && worker.last_ns > launcher.last_ns + kOrphanSlack) {
+      if (its_own && worker.last_ns > launcher.last_ns + evidence.lease.nanos() + kOrphanSlack) {
         violations.Add("{} (process {}) outlived its launcher by {:.1f} s", worker.name, worker.pid,
                        static_cast<double>(worker.last_ns - launcher.last_ns) / 1e9);
       }

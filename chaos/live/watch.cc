@@ -19,7 +19,6 @@
 namespace muster::chaos {
 namespace {
 
-constexpr std::size_t kMostSamples = 2000;
 constexpr Duration kVerifyLimit = Duration::Seconds(120);
 
 // Strings between zero bytes.
@@ -112,7 +111,8 @@ std::string Shape(const std::string& line) {
 
 }  // namespace
 
-ProcessWatch::ProcessWatch(std::string mark) : mark_(std::move(mark)) {}
+ProcessWatch::ProcessWatch(std::string mark, std::size_t most_samples)
+    : mark_(std::move(mark)), most_samples_(most_samples) {}
 
 void ProcessWatch::Note(std::int64_t pid, std::int64_t now_ns) {
   const std::optional<std::uint64_t> start = StartTicksOf(pid);
@@ -138,7 +138,7 @@ void ProcessWatch::Note(std::int64_t pid, std::int64_t now_ns) {
   std::vector<ProcessSample>& samples = life.history.samples;
   samples.push_back({now_ns, CountEntries(fmt::format("/proc/{}/fd", pid)),
                      NumberAfter(status, "Threads:"), NumberAfter(status, "VmRSS:")});
-  if (samples.size() < kMostSamples) return;
+  if (samples.size() < most_samples_) return;
   for (std::size_t i = 0; i < samples.size() / 2; ++i) samples[i] = samples[2 * i];
   samples.resize(samples.size() / 2);
   life.keep_every *= 2;
@@ -209,6 +209,7 @@ std::vector<CheckpointFact> VerifyCheckpoints(const std::string& muster, const s
     fact.loads = code.ok() && *code == 0;
     fact.detail = code.ok() ? ReadFile(output) : code.status().message();
     std::replace(fact.detail.begin(), fact.detail.end(), '\n', ' ');
+    while (fact.detail.ends_with(' ')) fact.detail.pop_back();
     unlink(output.c_str());
     facts.push_back(std::move(fact));
   }

@@ -2,6 +2,7 @@
 // its way out of.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -18,7 +19,8 @@ class ProcessWatch {
  public:
   // Watches the processes that have `mark` ("NAME=value") in the environment they were started
   // with.
-  explicit ProcessWatch(std::string mark);
+  // Keeps so many samples of each at most.
+  explicit ProcessWatch(std::string mark, std::size_t most_samples = 2000);
   // Takes note of all that live now; `now_ns` is CLOCK_REALTIME. Costs some 0.1 ms a process.
   void Look(std::int64_t now_ns);
   // All lives that were ever seen, in the order in which they were. Long ones have their samples
@@ -38,9 +40,9 @@ class ProcessWatch {
   void Note(std::int64_t pid, std::int64_t now_ns);
 
   const std::string mark_;
+  const std::size_t most_samples_;
   std::int64_t now_ns_ = 0;
   std::map<Key, Life> lives_;
-  std::map<Key, bool> ours_;  // of those that live: whether they carry the mark
 };
 
 // Size and lines of a log of musterd's, or of a launcher's (whose workers' own output does not
