@@ -92,7 +92,7 @@ std::string NameOfSaboteur(const testing::TestParamInfo<Saboteur>& info) {
 INSTANTIATE_TEST_SUITE_P(All, SabotageTest, testing::ValuesIn(kSaboteurs), NameOfSaboteur);
 INSTANTIATE_TEST_SUITE_P(All, HonestTest,
                          testing::Values("kill-b", "pause-a", "many-kills", "quick-stop",
-                                         "restart-coordinator"),
+                                         "kill-one-of-two", "lose-store-then-kill"),
                          NameOfScenario);
 #else
 INSTANTIATE_TEST_SUITE_P(Some, SabotageTest,
